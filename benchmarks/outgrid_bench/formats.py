@@ -3,14 +3,18 @@
 A run leaves a result; the time to make its folder a group of Zarr, or one file, and to export it,
 stands beside the time of the run, the median of several. Files that lie in one piece are read in
 turns with the `.npy` file. zarr-python reads the result, and two stores of the same shard and
-chunks that it has written itself, by turns, all from a page cache that was filled by reading. An
-export with zstd stands beside a bare loop of the codec over the same chunks on all cores, beside
-the same reads, chunks, codec and writes in a loop by hand, and beside that loop without the codec,
-which moves as many bytes: no export is faster than that. So that it is told what an export costs
-where a disk is faster, the seconds of processors stand beside those of the clock. Ratios are
-medians of those of the rounds, in each of which everything is done once. What is many times as
-large as a limit goes through all these ways in a control group of that limit, see
-`outgrid_bench.paths`.
+chunks that it has written itself, by turns, all from a page cache that was filled by reading.
+
+Exports with zstd are of fields as runs leave them, smooth ones and noise. Each stands beside a bare
+loop of the codec over the same chunks on all cores, as programs call it and with memory that is
+there for what it makes, beside the same reads, chunks, codec and writes in a loop by hand, and
+beside that loop without the codec, which moves as many bytes: no export is faster than that. So
+that it is told what an export costs where a disk is faster, the seconds of processors stand beside
+those of the clock. Ratios are medians of those of the rounds, in each of which everything is done
+once.
+
+What is many times as large as a limit goes through all these ways in a control group of that limit,
+see `outgrid_bench.paths`.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ import numpy as np
 
 import outgrid as og
 from outgrid.errors import ExecutionError
-from outgrid.formats import InputFile, boxes, open_file
+from outgrid.formats import Codec, InputFile, boxes, encoder, open_file
 from outgrid.native import Buffer, File, Queue, as_array
 from outgrid.parts import leave_file, leave_group, take_apart
 from outgrid_bench.paths import measure_paths
@@ -45,13 +49,23 @@ CODEC_BAR = 0.8  # of what a bare loop of the codec reaches
 FIELD = "u"
 CHUNK = 64
 SLAB_CELLS = 2 << 20
-PARTS = ("rates", "runs", "paths")
+PARTS = ("rates", "exports", "runs", "paths")
 TIMES = 16  # that a field is as large as the limit
 ROUNDS, RUNS, ENCODINGS, RUNS_IN_TURNS = 7, 3, 7, 7
 PIECE_BYTES = 8 << 20  # that the loop by hand writes together
 BLOCK_BYTES = 4096
 CONTROL = "another"  # of the same kind: what its ratio is below 1 says how much others may be
 DATA_OFFSET = 4096  # of a result
+HEAT: dict[str, Any] = {"stencil": "heat7", "parameters": {"k": 0.1}}
+ENCODED: dict[str, dict[str, Any]] = {
+    "heat": HEAT | {"initial": {FIELD: "sin(x/9)*cos(y/7)*sin(z/11)"}},
+    "wave": {  # a pulse that has spread over a part of a medium at rest
+        "stencil": "wave:4",
+        "initial": {FIELD: "1 + exp(-((x-{0})**2 + (y-{0})**2 + (z-{0})**2)/{0})", "c": 0.2},
+    },
+    "noise": HEAT | {"initial": {FIELD: "sin(x/9)*cos(y/7) + sin(z*x)"}},
+}
+STEPS = 64  # of the field that is exported
 
 Say = Callable[[str], None]
 
@@ -69,6 +83,11 @@ def measure_formats(
         figures: dict[str, Any] = {}
         if "rates" in only:
             figures |= _measure_rates(Path(place), say, tiny=tiny)
+        if "exports" in only:
+            figures["encoded"] = {
+                name: _measure_export(Path(place), how, say, tiny=tiny)
+                for name, how in ENCODED.items()
+            }
         if "runs" in only:
             figures["runs"] = _measure_runs(Path(place), say, tiny=tiny)
         if "paths" in only:
@@ -116,10 +135,27 @@ def _measure_rates(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
     figures["straight"] = _read_straight(result, place, rounds)
     say("zarr-python reads")
     figures |= _read_by_zarr(result, place, rounds)
-    say("an export with zstd")
-    figures |= _encoded(result, place, min(rounds, ENCODINGS))
     shutil.rmtree(out)
     return figures
+
+
+def _measure_export(place: Path, how: dict[str, Any], say: Say, *, tiny: bool) -> dict[str, Any]:
+    """An export with zstd of what a run leaves, beside the codec and the same work by hand."""
+    edge, steps, rounds = (64, 2, 1) if tiny else (512, STEPS, ENCODINGS)
+    initial = {key: _at(value, edge // 2) for key, value in how["initial"].items()}
+    given: dict[str, Any] = how | {"initial": initial}
+    problem = og.Problem(shape=(edge,) * 3, dtype="float32", steps=steps, **given)
+    say(f"a run of {how['stencil']}")
+    out = place / "encoded.run"
+    result = og.run(problem, memory="512MiB", tier="direct", out=out, progress=False)
+    say("its export with zstd")
+    figures = {"load": os.getloadavg()[0], **_encoded(result, place, rounds)}
+    shutil.rmtree(out)
+    return figures
+
+
+def _at(value: Any, middle: int) -> Any:
+    return value.format(middle) if isinstance(value, str) else value
 
 
 def _measure_runs(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
@@ -305,14 +341,21 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
     ]
     encode: Callable[[Any], bytes] = numcodecs.Zstd(level=1).encode
 
+    into, own = encoder(Codec("zstd", 1), place), threading.local()
+
     def size(chunk: Any) -> int:
         return len(encode(chunk))
 
-    def loop() -> int:
+    def size_there(chunk: Any) -> int:
+        if not hasattr(own, "room"):
+            own.room = np.empty(2 * chunk.nbytes, np.uint8)
+        return into(chunk, own.room)
+
+    def loop(size: Callable[[Any], int]) -> int:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
             return sum(threads.map(size, chunks))
 
-    kept = loop() / values.nbytes
+    kept = loop(size) / values.nbytes
 
     def cut(chunk: Any) -> Any:
         return chunk.reshape(-1).view(np.uint8)[: int(kept * chunk.nbytes)]
@@ -325,7 +368,8 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
         _forget(result.path(FIELD))
 
     acts: dict[str, Callable[[], object]] = {
-        "codec": loop,
+        "codec": lambda: loop(size),
+        "codec_in_place": lambda: loop(size_there),
         "hand": lambda: _encode_by_hand(result, by_hand, encode),
         "moved": lambda: _encode_by_hand(result, by_hand, cut),
         "export": lambda: og.export(result, to, chunks=CHUNK, codec="zstd:1"),

@@ -24,7 +24,8 @@ def test_costs_and_rates_stand_beside_their_references(tmp_path, capsys):
         "tif is read",
         "export to vtkhdf",
         "of its own",
-        "zstd-1, bare",
+        "noise: zstd-1, bare",
+        "wave: export",
     ):
         assert words in text
     figures = json.loads(target.read_text())

@@ -449,3 +449,53 @@ def test_chunks_that_cannot_be_made_durable_end_an_export(result, tmp_path, monk
     monkeypatch.undo()
     assert zarr.open(folder, mode="r")["u"].chunks == (8, 8, 8)
     assert [*tmp_path.iterdir()] == [folder]
+
+
+KILLED = """
+import os, signal, sys
+from outgrid.exports import convert
+from outgrid.formats import InputFile, chunks
+
+real, left = os.pwrite, [int(sys.argv[3])]
+
+def write(file, content, at):  # the last one stops in the middle
+    left[0] -= 1
+    if left[0] >= 0:
+        return real(file, content, at)
+    real(file, content[: len(content) // 2 // 4096 * 4096], at)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+chunks.os.pwrite = write
+convert(
+    InputFile(sys.argv[1]), sys.argv[2], chunks=8, codec=sys.argv[4],
+    levels=sys.argv[5] == "levels", memory_bytes=1 << 20, overwrite=True,
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("writes", "codec", "levels"),
+    [(0, "zstd:1", ""), (1, "zstd:1", ""), (2, "none", ""), (2, "gzip", "levels")],
+)
+def test_an_export_killed_inside_a_shard_leaves_the_old_one_and_is_done_again(
+    result, tmp_path, writes, codec, levels
+):
+    zarr = pytest.importorskip("zarr")
+    folder, file = tmp_path / "u.zarr", result.path("u")
+    convert(InputFile(str(file)), folder, chunks=4)
+    words = [str(file), str(folder), str(writes), codec, levels]
+    assert subprocess.run([sys.executable, "-c", KILLED, *words]).returncode == -9
+    assert len([*tmp_path.iterdir()]) == 2  # it, and what was begun
+    assert zarr.open(folder, mode="r")["u"].chunks == (4, 4, 4)
+    np.testing.assert_array_equal(zarr.open(folder, mode="r")["u"][...], result["u"])
+    convert(
+        InputFile(str(file)),
+        folder,
+        chunks=8,
+        codec=codec,
+        levels=bool(levels),
+        overwrite=True,
+    )
+    array = zarr.open(folder, mode="r")["u/0" if levels else "u"]
+    np.testing.assert_array_equal(array[...], result["u"])
+    assert [*tmp_path.iterdir()] == [folder]

@@ -13,7 +13,12 @@ from outgrid.version import __version__
 from outgrid_bench.cli.measurement import UNSEEN, Measurement, say
 from outgrid_bench.formats import CODEC_BAR, COST_BAR, PARTS, READ_BAR, measure_formats
 
-ENCODED = {"hand": "by hand", "moved": "by hand, without the codec", "export": "export"}
+ENCODED = {
+    "codec_in_place": "bare, into memory that is there",
+    "hand": "by hand",
+    "moved": "by hand, without the codec",
+    "export": "export",
+}
 
 
 def run_formats(arguments: argparse.Namespace) -> int:
@@ -41,7 +46,14 @@ def run_formats(arguments: argparse.Namespace) -> int:
 def table(figures: dict[str, Any]) -> str:
     """Costs and rates beside their references as text."""
     rates = _rates(figures) if "bytes" in figures else ()
-    return align([*rates, *_runs(figures.get("runs")), *_peaks(figures)])
+    return align(
+        [
+            *rates,
+            *_exports(figures.get("encoded", {})),
+            *_runs(figures.get("runs")),
+            *_peaks(figures),
+        ]
+    )
 
 
 def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
@@ -50,17 +62,6 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
     def cost(seconds: float, share: float) -> str:
         above = f", above {COST_BAR:.0%}" if share > COST_BAR else ""
         return f"{seconds:.3f} s, {share:.1%} of the run{above}"
-
-    def rate(value: float) -> str:
-        return f"{value / 1e9:.2f} GB/s"
-
-    def encoded(name: str) -> str:
-        over, work = (figures[f"{name}_over_codec{end}"] for end in ("", "_of_processors"))
-        below = f", below {CODEC_BAR:g}" if over < CODEC_BAR else ""
-        return (
-            f"{rate(figures[f'{name}_bytes_per_second'])}, {over:.2f} of it{below}; "
-            f"{work:.2f} by seconds of processors"
-        )
 
     return [
         ("result", f"{format_bytes(figures['bytes'])}, checked in every format"),
@@ -75,7 +76,7 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
             (f"export to {export['to']}", cost(export["seconds"], export["share"]))
             for export in figures["exports"]
         ),
-        (".npy is read", rate(figures["straight"]["npy_bytes_per_second"])),
+        (".npy is read", _rate(figures["straight"]["npy_bytes_per_second"])),
         *(
             (
                 f"{name} is read",
@@ -86,11 +87,38 @@ def _rates(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "zarr-python reads",
-            f"{rate(figures['zarr_bytes_per_second'])}, {figures['zarr_over_own']:.2f} of its own; "
+            f"{_rate(figures['zarr_bytes_per_second'])}, "
+            f"{figures['zarr_over_own']:.2f} of its own; "
             f"another of its own {figures['zarr_control']:.2f}",
         ),
-        ("zstd-1, bare", rate(figures["codec_bytes_per_second"])),
-        *((f"zstd-1, {words}", encoded(name)) for name, words in ENCODED.items()),
+    ]
+
+
+def _rate(value: float) -> str:
+    return f"{value / 1e9:.2f} GB/s"
+
+
+def _exports(fields: dict[str, Any]) -> list[tuple[str, str]]:
+    """Exports of fields with zstd, beside the codec."""
+
+    def over(figures: dict[str, Any], name: str) -> str:
+        ratio, work = (figures[f"{name}_over_codec{end}"] for end in ("", "_of_processors"))
+        below = f", below {CODEC_BAR:g}" if ratio < CODEC_BAR else ""
+        return (
+            f"{_rate(figures[f'{name}_bytes_per_second'])}, {ratio:.2f} of it{below}; "
+            f"{work:.2f} by seconds of processors"
+        )
+
+    return [
+        row
+        for field, figures in fields.items()
+        for row in (
+            (
+                f"{field}: zstd-1, bare",
+                f"{_rate(figures['codec_bytes_per_second'])}, keeps {figures['encoded_share']:.0%}",
+            ),
+            *((f"{field}: {words}", over(figures, name)) for name, words in ENCODED.items()),
+        )
     ]
 
 
@@ -140,7 +168,7 @@ FORMATS = Measurement(
     ),
     run=run_formats,
     options={
-        "--only": "rates, whole runs, or paths under the limit (all)",
+        "--only": "rates, exports, whole runs, or paths under the limit (all)",
         "--memory": "limit of the control group in which fields 16 times as large pass (256MiB)",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
         "--json": "write all figures to FILE",

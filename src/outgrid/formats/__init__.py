@@ -4,13 +4,16 @@ from itertools import permutations
 from math import prod
 
 from outgrid.errors import UsageError
+from outgrid.formats.codecs import encoder
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import Format, formats
+from outgrid.formats.sink import Codec
 from outgrid.formats.source import Box, Gzipped, Sliced, Source, Straight, boxes
 from outgrid.formats.views import Picked, Resampled, Transposed
 
 __all__ = [
     "Box",
+    "Codec",
     "Format",
     "Gzipped",
     "InputFile",
@@ -18,6 +21,7 @@ __all__ = [
     "Source",
     "Straight",
     "boxes",
+    "encoder",
     "formats",
     "open_file",
     "open_input",

@@ -4,16 +4,15 @@
     ARRAY/c/0/0/1    ...
 
 zarr-python makes the array; to write it as well takes it several times as long. Each thread
-collects the chunks that it encodes in memory of its own, claims room for them in the file, and
-writes them there. The processor copies a chunk once for that; the page cache would cost several
-times as much. Where no shards are wanted each chunk is a file, written in the same way.
+encodes chunks one behind the other in memory of its own, claims room for them in the file, and
+writes them there, past the page cache, which would cost several times as much. Where no shards are
+wanted each chunk is a file, written in the same way.
 """
 
 import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.durable import make_folder
+from outgrid.formats.codecs import Encode, most_bytes
 from outgrid.formats.shard import ABSENT, index_of
 from outgrid.formats.source import Box, boxes, writing
 
@@ -35,6 +35,7 @@ SHARD_BYTES = 256 << 20
 PIECE_BYTES = 8 << 20  # that are written at once, or less, so that
 PIECES_OF_MEMORY = 32  # fit into the memory
 BLOCK_BYTES = 4096
+LARGE_PAGE_BYTES = 2 << 20
 
 _Index = tuple[int, ...]
 
@@ -48,16 +49,11 @@ def shard_of(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> t
 
 def encoded_bytes(chunk_bytes: int, memory_bytes: int) -> int:
     """Memory of a thread: a chunk, what a codec makes of it, what is written and will be."""
-    return chunk_bytes + _most_bytes(chunk_bytes) + 2 * _piece_bytes(chunk_bytes, memory_bytes)
-
-
-def _most_bytes(chunk_bytes: int) -> int:
-    """Of a chunk that a codec cannot make smaller."""
-    return chunk_bytes + chunk_bytes // 64
+    return chunk_bytes + most_bytes(chunk_bytes) + 2 * _piece_bytes(chunk_bytes, memory_bytes)
 
 
 def _piece_bytes(chunk_bytes: int, memory_bytes: int) -> int:
-    return max(_most_bytes(chunk_bytes), min(PIECE_BYTES, memory_bytes // PIECES_OF_MEMORY))
+    return max(most_bytes(chunk_bytes), min(PIECE_BYTES, memory_bytes // PIECES_OF_MEMORY))
 
 
 @dataclass(slots=True)
@@ -103,7 +99,7 @@ class Chunks:
         dtype: np.dtype[Any],
         chunk: tuple[int, ...],
         shard: tuple[int, ...] | None,
-        encode: Callable[[NDArray[Any]], Any],
+        encode: Encode,
         memory_bytes: int,
     ) -> None:
         self.folder, self.dtype, self.chunk, self.encode = folder, dtype, chunk, encode
@@ -113,6 +109,7 @@ class Chunks:
         self._together = tuple(n // cells for n, cells in zip(shard or chunk, chunk, strict=True))
         self._indexed = shard is not None
         chunk_bytes = prod(chunk) * dtype.itemsize
+        self._most_bytes = most_bytes(chunk_bytes)
         self._piece_bytes = _piece_bytes(chunk_bytes, memory_bytes)
         self.encoded_bytes = encoded_bytes(chunk_bytes, memory_bytes)
         self._lock, self._local = Lock(), local()
@@ -141,7 +138,7 @@ class Chunks:
                 if part.shape != self.chunk:
                     whole[...] = 0
                 whole[tuple(map(slice, part.shape))] = part
-            self._take(worker, index, np.frombuffer(self.encode(whole), np.uint8))
+            self._encode(worker, index, whole)
 
     def _is_whole(self, part: NDArray[Any]) -> bool:
         """Whether a codec can take a chunk from where it lies."""
@@ -174,21 +171,19 @@ class Chunks:
                 self._workers.append(worker)
         return worker
 
-    def _take(self, worker: _Worker, index: _Index, content: NDArray[np.uint8]) -> None:
-        """Keep an encoded chunk for its file; those before it are written if there is no room."""
+    def _encode(self, worker: _Worker, index: _Index, whole: NDArray[Any]) -> None:
+        """Encode a chunk for its file; those before it are written if there is no room."""
         at = tuple(k // n for k, n in zip(index, self._together, strict=True))
         file = self._file(at)
-        if worker.file is not file or worker.used + content.size > worker.memory.size:
+        if worker.file is not file or worker.used + self._most_bytes > worker.memory.size:
             self._flush(worker)
             worker.file = file
-        if content.size > worker.memory.size:
-            worker.memory = _memory(content.size)
         number = 0
         for k, n in zip(index, self._together, strict=True):
             number = number * n + k % n
-        begin, worker.used = worker.used, worker.used + content.size
-        worker.memory[begin : worker.used] = content
-        worker.begun.append((number, begin, content.size))
+        count = self.encode(whole, worker.memory[worker.used :])
+        worker.begun.append((number, worker.used, count))
+        worker.used += count
 
     def _file(self, at: _Index) -> _File:
         """The file at a place of the grid of shards; it is made where it is new."""
@@ -273,10 +268,15 @@ def _create(path: Path) -> int:
 
 
 def _memory(nbytes: int) -> NDArray[np.uint8]:
-    """Memory of whole blocks that begins at a page."""
-    made = mmap.mmap(-1, _whole_blocks(nbytes))
+    """Memory of whole blocks that begins at a large page, of which it is made where there are any.
+
+    It is of this process alone: memory that could be shared is made of small pages.
+    """
+    nbytes = _whole_blocks(nbytes)
+    made = mmap.mmap(-1, nbytes + LARGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     made.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(made, np.uint8)
+    room = np.frombuffer(made, np.uint8)
+    return room[-room.ctypes.data % LARGE_PAGE_BYTES :][:nbytes]
 
 
 def _whole_blocks(nbytes: int) -> int:

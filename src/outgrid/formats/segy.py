@@ -1,5 +1,6 @@
 """Seismic volumes and sections in SEG-Y files; the last axis are the samples of a trace."""
 
+from collections.abc import Callable
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -89,14 +90,14 @@ class _Shots:
                 {1: "Traces of receivers, written by outgrid", 2: "Amplitudes in IEEE float"}
             )
             self.file.bin.update(hdt=interval, hns=array.shape[1], format=5, tsort=-1, rev=0x0100)
-        headers = self._headers(array, interval)
+        header = self._header(array, interval)
 
         def put(box: Box, values: NDArray[Any]) -> None:
             with decoding(self.path):
                 for number, trace in zip(
                     box[0], np.ascontiguousarray(values, np.float32), strict=True
                 ):
-                    self.file.header[number] = headers[number]
+                    self.file.header[number] = header(number)
                     self.file.trace[number] = trace
 
         return Written(whole_axes(array.shape, 1), put)
@@ -130,8 +131,8 @@ class _Shots:
             )
         return round(interval)
 
-    def _headers(self, array: Array, interval: int) -> list[dict[int, int]]:
-        """What is said before each trace."""
+    def _header(self, array: Array, interval: int) -> Callable[[int], dict[int, int]]:
+        """What is said before a trace, by its number."""
         fields: Any = self.segyio.TraceField
         receivers = {
             coordinate.name.removeprefix("receiver_"): coordinate.values
@@ -156,9 +157,8 @@ class _Shots:
         def scaled(value: float) -> int:
             return round(value * scale)
 
-        headers: list[dict[int, int]] = []
-        for number in range(array.shape[0]):
-            header = {
+        def header(number: int) -> dict[int, int]:
+            said = {
                 fields.TRACE_SEQUENCE_LINE: number + 1,
                 fields.TRACE_SEQUENCE_FILE: number + 1,
                 fields.FieldRecord: 1,
@@ -177,18 +177,19 @@ class _Shots:
                 (fields.SourceX, fields.SourceY),
                 strict=False,
             ):
-                header[group] = scaled(receivers[name][number])
+                said[group] = scaled(receivers[name][number])
                 if name in source:
-                    header[shot] = scaled(source[name])
+                    said[shot] = scaled(source[name])
             if depth is not None:
-                header[fields.ReceiverGroupElevation] = -scaled(receivers[depth][number])
+                said[fields.ReceiverGroupElevation] = -scaled(receivers[depth][number])
                 if depth in source:
-                    header[fields.SourceDepth] = scaled(source[depth])
+                    said[fields.SourceDepth] = scaled(source[depth])
             if source:
                 apart = [receivers[name][number] - source[name] for name in across]
-                header[fields.offset] = round(float(np.hypot.reduce([0.0, *apart])))
-            headers.append(header)
-        return headers
+                said[fields.offset] = round(float(np.hypot.reduce([0.0, *apart])))
+            return said
+
+        return header
 
     def commit(self) -> None:
         """Write what the library still holds."""

@@ -1,6 +1,5 @@
 """Arrays of Zarr stores, of version 2 or 3, by zarr-python."""
 
-from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.chunks import Chunks, encoded_bytes, shard_of
+from outgrid.formats.codecs import encoder
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.levels import (
     LEVEL_CELLS,
@@ -102,26 +102,13 @@ class _Store:
         return self._sink(made, array, array.memory_bytes)
 
     def _sink(self, made: Any, array: Array, memory_bytes: int) -> Chunks:
-        numcodecs: Any = library("numcodecs", self.path.stem, "zarr")
-        codec = array.codec
-        level = {} if codec.level is None else {"level": codec.level}
-        encoders: dict[str, Callable[[], Any]] = {
-            "none": lambda: np.ravel,
-            "zstd": lambda: numcodecs.Zstd(**level or {"level": 0}).encode,
-            "gzip": lambda: numcodecs.GZip(**level or {"level": 5}).encode,
-            "blosc": lambda: (
-                numcodecs.Blosc(
-                    "zstd", 5 if codec.level is None else codec.level, numcodecs.Blosc.SHUFFLE
-                ).encode
-            ),
-        }
         sink = Chunks(
             self.path / made.path,
             tuple(map(int, made.shape)),
             np.dtype(made.dtype).newbyteorder("<"),
             tuple(map(int, made.chunks)),
             tuple(map(int, made.shards)) if made.shards else None,
-            encoders[codec.name](),
+            encoder(array.codec, self.path.stem),
             memory_bytes,
         )
         self.sinks.append(sink)
