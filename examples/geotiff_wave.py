@@ -103,8 +103,8 @@ def draw(tiff, netcdf, path):
         drawn = surface.plot(
             col="time", col_wrap=2, vmin=-0.8, vmax=0.8, cmap="RdBu_r", figsize=(8, 6)
         )
-        for axes in drawn.axs.flat:
-            axes.set_facecolor("0.75")  # land
+        for axes, seconds in zip(drawn.axs.flat, surface["time"].values, strict=True):
+            axes.set(facecolor="0.75", title=f"after {seconds / 60:.0f} minutes")  # grey is land
         drawn.fig.savefig(path, dpi=80)
         pyplot.close(drawn.fig)
 

@@ -91,7 +91,8 @@ def draw(record, path):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4.5), layout="constrained")
-    record = record.swap_dims(receiver="receiver_distance").T
+    record = record.swap_dims(receiver="receiver_distance").T.assign_attrs(long_name="pressure")
+    record["receiver_distance"].attrs["long_name"] = "distance"
     record.plot(ax=axes, yincrease=False, robust=True, cmap="seismic")
     figure.savefig(path, dpi=80)
 

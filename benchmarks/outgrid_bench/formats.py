@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import random
 import shutil
 import statistics
 import tempfile
@@ -38,9 +39,10 @@ import numpy as np
 
 import outgrid as og
 from outgrid.errors import ExecutionError
-from outgrid.formats import Codec, InputFile, boxes, encoder, open_file
+from outgrid.formats import Ahead, Codec, InputFile, boxes, encoder, open_file
 from outgrid.native import Buffer, File, Queue, as_array
 from outgrid.parts import leave_file, leave_group, take_apart
+from outgrid.storage import queued
 from outgrid_bench.paths import measure_paths
 
 COST_BAR = 0.03  # of the seconds of a run
@@ -132,7 +134,7 @@ def _measure_rates(place: Path, say: Say, *, tiny: bool) -> dict[str, Any]:
         _left_in(result, f"heat.{suffix}", rounds, run_seconds) for suffix in ("h5", "vtkhdf", "nc")
     ]
     say("files in one piece are read")
-    figures["straight"] = _read_straight(result, place, rounds)
+    figures["straight"] = _read_straight(result, place, 2 * rounds)
     say("zarr-python reads")
     figures |= _read_by_zarr(result, place, rounds)
     shutil.rmtree(out)
@@ -215,14 +217,13 @@ def _digest(array: Any) -> bytes:
 def _in_turns(
     acts: Mapping[str, Callable[[], object]], rounds: int, ready: Callable[[str], object]
 ) -> dict[str, list[float]]:
-    """Seconds of each act in each round, each time another one first, behind a round that warms up.
+    """Seconds of each act in each round, in any order, behind a round that warms up.
 
-    `ready(name)` comes before an act and is not timed.
+    So none follows the same one each time. `ready(name)` comes before an act and is not timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in acts}
     for number in range(rounds + 1):
-        first = number % len(acts)
-        for name in (*acts,)[first:] + (*acts,)[:first]:
+        for name in random.Random(number).sample([*acts], len(acts)):
             ready(name)
             seconds[name].append(_median(acts[name], 1))
     return {name: times[1:] for name, times in seconds.items()}
@@ -269,10 +270,13 @@ def _read_straight(result: og.Result, place: Path, rounds: int) -> dict[str, flo
 
 
 def _read_all(file: InputFile) -> None:
-    """Read all of a file, planes at a time."""
-    source = open_file(file)
-    for box in boxes([*map(range, source.shape)], source.chunk, SLAB_CELLS):
+    """Read all of a file as a run does that begins with it, planes at a time."""
+    source = queued(open_file(file))
+    every = [*boxes([*map(range, source.shape)], source.chunk, SLAB_CELLS)]
+    for box, following in zip(every, (*every[1:], None), strict=True):
         source.read(box)
+        if following is not None and isinstance(source, Ahead):
+            source.begin(following)
     source.close()
 
 

@@ -27,7 +27,7 @@ from outgrid.numbers import BFLOAT16
 from outgrid.result import TRACES, Result
 from outgrid.runs.samples import TRACES_NAME
 from outgrid.stencil.symbol import AXES
-from outgrid.storage import Joined, Queued
+from outgrid.storage import Joined, queued
 from outgrid.units import format_bytes, suggest
 
 __all__ = ["Exported", "convert", "export"]
@@ -221,7 +221,7 @@ def _write_file(
 
     try:
         for name, source in sources.items():
-            values = _queued(source())
+            values = queued(source())
             opened[name] = _widened(values) if ".npy" not in kind.suffixes else values
         total = sum(prod(values.shape) * values.dtype.itemsize for values in opened.values())
         axes = {
@@ -242,11 +242,6 @@ def _write_file(
             source.close()
         filing.remove()
     return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin)
-
-
-def _queued(source: Source) -> Source:
-    """A file that is read by queues where its numbers lie in one piece."""
-    return Queued(source) if type(source) is Straight else source
 
 
 def _widened(source: Source) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import cycle
+from itertools import chain, cycle
 from math import prod
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, InfeasiblePlan, meaning
 from outgrid.execute.inputs import Inputs
-from outgrid.formats import InputFile, boxes
+from outgrid.formats import Ahead, InputFile, boxes
 from outgrid.formats.arrays import InputArray
 from outgrid.native import Buffer, as_array
 from outgrid.plan.schedule.rings import Arrival, Bands, parts_within
@@ -120,11 +120,12 @@ def fill(
 class Opened:
     """Values that are there to be read: those of a box, of shape (planes, rows, x).
 
-    ``chunk`` says which planes and rows are best read together, ``stored_bytes`` what a cell takes
-    in a file.
+    ``begin`` says which box is read next. ``chunk`` says which planes and rows are best read
+    together, ``stored_bytes`` what a cell takes in a file.
     """
 
     read: Callable[[Box], NDArray[np.generic]]
+    begin: Callable[[Box], object] = lambda _: None
     chunk: tuple[int, int] = (1, 1)
     stored_bytes: int = 0
 
@@ -139,7 +140,11 @@ class Opened:
             ]
             return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-        return replace(self, read=read)
+        def begin(box: Box) -> None:
+            if 0 <= box.planes.start < box.planes.stop <= extent:
+                self.begin(box)
+
+        return replace(self, read=read, begin=begin)
 
 
 def opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) -> Opened:
@@ -155,14 +160,21 @@ def opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) 
             f"{format_bytes(memory_bytes)} of the window; raise memory, or store smaller chunks"
         )
 
+    def cells(box: Box) -> tuple[range, ...]:
+        planes = (box.planes, box.rows) if problem.ndim == 3 else (box.planes,)
+        return *planes, range(problem.shape[-1])
+
     def read(box: Box) -> NDArray[np.generic]:
-        cells = (box.planes, box.rows) if problem.ndim == 3 else (box.planes,)
-        values = file.read((*cells, range(problem.shape[-1])))
+        values = file.read(cells(box))
         return values.reshape(len(box.planes), len(box.rows), problem.shape[-1])
+
+    def begin(box: Box) -> None:
+        if isinstance(file, Ahead):
+            file.begin(cells(box))
 
     chunk = file.chunk[0], file.chunk[1] if problem.ndim == 3 else 1
     held = isinstance(source, InputArray) and source.held_bytes
-    return Opened(read, chunk, 0 if held else file.dtype.itemsize)
+    return Opened(read, begin, chunk, 0 if held else file.dtype.itemsize)
 
 
 def _made(problem: Problem, name: str, source: Initial | Joined) -> Opened:
@@ -187,7 +199,7 @@ def _made(problem: Problem, name: str, source: Initial | Joined) -> Opened:
                 )
 
     formula = isinstance(source, InitialExpression | InitialFunction) and problem.ndim == 3
-    return Opened(read, (1, rows_together(problem.shape) if formula else 1))
+    return Opened(read, chunk=(1, rows_together(problem.shape) if formula else 1))
 
 
 class _Filling:
@@ -235,11 +247,14 @@ class _Filling:
         tickets = [0] * BUFFERS
         ended: set[int] = set()
         odd = 0
-        for turn, block in zip(cycle(range(BUFFERS)), blocks, strict=False):
+        following = chain(blocks[1:], [None])
+        for turn, block, after in zip(cycle(range(BUFFERS)), blocks, following, strict=False):
             shape = (len(block.planes), len(block.rows), columns)
             wait_for(tickets[turn], transfers, ended)
             cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
             cells[...] = own.read(block)
+            if after is not None:
+                own.begin(after)
             _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
             if arrival.field in problem.regions:
                 begin = (block.planes.start, block.rows.start, 0)

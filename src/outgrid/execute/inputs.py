@@ -22,7 +22,7 @@ from outgrid.stencil.grid import Grid
 from outgrid.stencil.labels import check_place
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.series import Series
-from outgrid.storage import frames_of
+from outgrid.storage import frames_of, queued
 from outgrid.units import format_bytes, format_seconds, nearest_three
 
 __all__ = ["Inputs", "check_inputs", "decoding_told"]
@@ -177,7 +177,7 @@ def open_initial(problem: Problem, name: str) -> Source:
             source.close()
             raise
         if np.can_cast(source.dtype, target, casting(target)):
-            return source
+            return queued(source)
         source.close()
         lost = "its kind" if is_real(target) else "numbers"
         raise UsageError(

@@ -8,10 +8,11 @@ from outgrid.formats.codecs import encoder
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import Format, formats
 from outgrid.formats.sink import Codec
-from outgrid.formats.source import Box, Gzipped, Sliced, Source, Straight, boxes
+from outgrid.formats.source import Ahead, Box, Gzipped, Sliced, Source, Straight, boxes
 from outgrid.formats.views import Picked, Resampled, Transposed
 
 __all__ = [
+    "Ahead",
     "Box",
     "Codec",
     "Format",

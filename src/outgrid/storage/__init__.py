@@ -12,7 +12,7 @@ from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
-from outgrid.storage.queued import Queued
+from outgrid.storage.queued import queued
 from outgrid.storage.series import Frame, SeriesStore, frames_of, read_frame
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.swap import SwapStore
@@ -35,7 +35,6 @@ __all__ = [
     "Parts",
     "Piece",
     "Planes",
-    "Queued",
     "SeriesStore",
     "SpreadStore",
     "Store",
@@ -48,6 +47,7 @@ __all__ = [
     "open_store",
     "other_planes",
     "paged",
+    "queued",
     "read_frame",
     "require_device",
 ]

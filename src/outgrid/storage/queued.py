@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.formats.source import Box, Straight, View, reading
+from outgrid.formats.source import Box, Source, Straight, View, reading
 from outgrid.native import Buffer, File, as_array
 from outgrid.storage.transfers import Transfers
 
-__all__ = ["Queued"]
+__all__ = ["queued"]
 
 STAGING_BYTES = 1 << 20  # of a thread, for blocks that are read in part
+BLOCK_BYTES = 4096
+
+
+def queued(source: Source) -> Source:
+    """A file that is read by queues, where its numbers lie in one piece; else as it was."""
+    return Queued(source) if type(source) is Straight else source
 
 
 class Queued(View):
@@ -57,7 +63,8 @@ class Queued(View):
 class _Lane:
     """What a thread has of its own: a queue, memory that it reads into, and that of the box before.
 
-    What it has begun to read is a box and its values.
+    What it has begun to read is a box and its values. Memory begins as far behind a block as the
+    values do in the file: then whole blocks are moved to where they belong, wherever a head ends.
     """
 
     def __init__(self) -> None:
@@ -67,27 +74,32 @@ class _Lane:
         self.begun: tuple[Box, NDArray[Any]] | None = None
 
     def begin(self, source: Straight, file: File, box: Box) -> None:
-        extents = tuple(map(len, box))
-        cells = prod(extents)
         self.memory, self.other = self.other, self.memory
-        nbytes = max(1, cells * source.dtype.itemsize)
-        if self.memory is None or self.memory.nbytes < nbytes:
-            self.memory = Buffer(nbytes)
-        values = as_array(self.memory, source.dtype, count=cells).reshape(extents)
-        segments = [
-            (offset, values[index].ctypes.data, values[index].nbytes)
-            for offset, index in source.pieces(box)
-            if cells
-        ]
-        places = np.array(segments, np.int64).reshape(-1, 3)
-        self.transfers.read(file, places, self.memory)
-        self.begun = box, values
+        self._begin(source, file, box)
 
     def read(self, source: Straight, file: File, box: Box) -> NDArray[Any]:
         if self.begun is None or self.begun[0] != box:
             self.transfers.drain()
-            self.begin(source, file, box)
+            self._begin(source, file, box)
         assert self.begun is not None
         values, self.begun = self.begun[1], None
         self.transfers.drain()
         return values
+
+    def _begin(self, source: Straight, file: File, box: Box) -> None:
+        extents = tuple(map(len, box))
+        cells = prod(extents)
+        pieces = [*source.pieces(box)] if cells else []
+        behind = pieces[0][0] % BLOCK_BYTES if pieces else 0
+        behind -= behind % source.dtype.itemsize
+        nbytes = cells * source.dtype.itemsize + BLOCK_BYTES
+        if self.memory is None or self.memory.nbytes < nbytes:
+            self.memory = Buffer(nbytes)
+        room = as_array(self.memory, np.uint8)[behind:]
+        values = room[: nbytes - BLOCK_BYTES].view(source.dtype).reshape(extents)
+        segments = [
+            (offset, values[index].ctypes.data, values[index].nbytes) for offset, index in pieces
+        ]
+        places = np.array(segments, np.int64).reshape(-1, 3)
+        self.transfers.read(file, places, self.memory)
+        self.begun = box, values
