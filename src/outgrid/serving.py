@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import re
@@ -9,10 +11,14 @@ import urllib.parse
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import numpy as np
+
 from outgrid.errors import UsageError
+from outgrid.formats.source import decoding
 from outgrid.regular import given
 
 __all__ = ["HOST", "Served", "link"]
@@ -22,6 +28,8 @@ MOST_PORT = 65535
 VIEWER = "https://neuroglancer-demo.appspot.com/#!"
 METADATA = "zarr.json"
 PIECE_BYTES = 1 << 20
+SHOWN = 0.1, 0.3, 0.5, 0.7, 0.9  # parts of the way along each axis, of whose chunks the range is
+MOST_SHOWN_BYTES = 64 << 20  # of a chunk
 HEADERS = (
     ("Accept-Ranges", "bytes"),
     ("Access-Control-Allow-Origin", "*"),
@@ -150,10 +158,49 @@ class _Request(BaseHTTPRequestHandler):
 
 
 def link(served: Served, array: str) -> str:
-    """A page that shows an array of a folder that is served, by neuroglancer."""
-    layer = {"type": "image", "name": array or "all", "source": served.source(array)}
+    """A page that shows an array of a folder that is served, by neuroglancer.
+
+    It shows real numbers from 0 to 1 as black to white unless it is told which ones there are.
+    """
+    layer: dict[str, Any] = {
+        "type": "image",
+        "name": array or "all",
+        "source": served.source(array),
+    }
+    shown = _range(served.folder, array)
+    if shown is not None:
+        layer["shaderControls"] = {"normalized": {"range": shown}}
     state = json.dumps({"layers": [layer]}, separators=(",", ":"))
     return VIEWER + urllib.parse.quote(state)
+
+
+def _range(folder: Path, array: str) -> list[float] | None:
+    """The least and the largest of some values of an array, of the coarsest level of a pyramid.
+
+    None where zarr-python is not there, or no values differ, or too much had to be read.
+    """
+    if importlib.util.find_spec("zarr") is None:
+        return None
+    ome = _said(folder / array / METADATA).get("attributes", {}).get("ome")
+    level = ome["multiscales"][0]["datasets"][-1]["path"] if ome else ""
+    path = "/".join(part for part in (array, level) if part)
+    with decoding(folder / path):
+        zarr: Any = importlib.import_module("zarr")
+        opened = zarr.open(folder / path, mode="r")
+        if prod(opened.chunks) * opened.dtype.itemsize > MOST_SHOWN_BYTES:
+            return None
+        values = np.array([], np.float64)
+        for part in SHOWN:
+            first = [int(extent * part) // n * n for extent, n in _axes(opened)]
+            box = tuple(slice(at, at + n) for at, n in zip(first, opened.chunks, strict=True))
+            values = np.concatenate((values, np.asarray(opened[box], np.float64).ravel()))
+    values = values[np.isfinite(values)]
+    ends = [float(values.min()), float(values.max())] if values.size else [0.0, 0.0]
+    return ends if ends[0] < ends[1] else None
+
+
+def _axes(opened: Any) -> Iterator[tuple[int, int]]:
+    return zip(opened.shape, opened.chunks, strict=True)
 
 
 def _asked(text: str, size: int) -> range | None:

@@ -153,7 +153,12 @@ def test_arrays_have_links_for_viewers(served):
     page, _, state = link(served, "u").partition("#!")
     assert page.startswith("https://neuroglancer")
     (layer,) = json.loads(urllib.parse.unquote(state))["layers"]
+    shown = layer.pop("shaderControls")["normalized"]["range"]
+    assert VALUES.min() <= shown[0] < shown[1] <= VALUES.max()
+    assert shown[1] - shown[0] > 0.25 * np.ptp(VALUES)
     assert layer == {"type": "image", "name": "u", "source": served.source("u")}
+    (layer,) = json.loads(urllib.parse.unquote(link(served, "plane").partition("#!")[2]))["layers"]
+    assert "shaderControls" not in layer  # all of its values are the same
 
 
 def test_the_verb_serves_until_ctrl_c(folder):
