@@ -29,7 +29,7 @@ from outgrid.formats.codecs import Encode, most_bytes
 from outgrid.formats.shard import ABSENT, index_of
 from outgrid.formats.source import Box, boxes, writing
 
-__all__ = ["Chunks", "encoded_bytes", "shard_of"]
+__all__ = ["BLOCK_BYTES", "Chunks", "encoded_bytes", "memory_of", "opened_direct", "shard_of"]
 
 SHARD_BYTES = 256 << 20
 PIECE_BYTES = 8 << 20  # that are written at once, or less, so that
@@ -102,7 +102,8 @@ class Chunks:
         encode: Encode,
         memory_bytes: int,
     ) -> None:
-        self.folder, self.dtype, self.chunk, self.encode = folder, dtype, chunk, encode
+        self.folder, self.shape, self.dtype, self.chunk = folder, shape, dtype, chunk
+        self.encode = encode
         self.offset: int | None = None
         self.at_once = len(os.sched_getaffinity(0)) + 1  # one may wait for a disk
         self._count = tuple(-(-n // cells) for n, cells in zip(shape, chunk, strict=True))
@@ -115,6 +116,7 @@ class Chunks:
         self._lock, self._local = Lock(), local()
         self._workers: list[_Worker] = []
         self._files: dict[_Index, _File] = {}
+        self._indices: dict[_Index, NDArray[np.uint64]] = {}
         self._writers = ThreadPoolExecutor(self.at_once, "outgrid-write")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
@@ -165,7 +167,7 @@ class Chunks:
     def _worker(self) -> _Worker:
         worker: _Worker | None = getattr(self._local, "worker", None)
         if worker is None:
-            worker = _Worker(np.empty(self.chunk, self.dtype), _memory(self._piece_bytes))
+            worker = _Worker(np.empty(self.chunk, self.dtype), memory_of(self._piece_bytes))
             self._local.worker = worker
             with self._lock:
                 self._workers.append(worker)
@@ -173,31 +175,50 @@ class Chunks:
 
     def _encode(self, worker: _Worker, index: _Index, whole: NDArray[Any]) -> None:
         """Encode a chunk for its file; those before it are written if there is no room."""
-        at = tuple(k // n for k, n in zip(index, self._together, strict=True))
+        at, number = self._within(index)
         file = self._file(at)
         if worker.file is not file or worker.used + self._most_bytes > worker.memory.size:
             self._flush(worker)
             worker.file = file
-        number = 0
-        for k, n in zip(index, self._together, strict=True):
-            number = number * n + k % n
         count = self.encode(whole, worker.memory[worker.used :])
         worker.begun.append((number, worker.used, count))
         worker.used += count
+
+    def place(self, index: _Index) -> tuple[Path, int, int]:
+        """Where a chunk is that was written: its file, its first byte there, its bytes."""
+        at, number = self._within(index)
+        path = self._path(at)
+        if not self._indexed:
+            with writing(path):
+                return path, 0, path.stat().st_size
+        offset, nbytes = self._indices[at][number]
+        return path, int(offset), int(nbytes)
+
+    def _within(self, index: _Index) -> tuple[_Index, int]:
+        """The file of a chunk, by its place in the grid of shards, and its number there."""
+        number = 0
+        for k, n in zip(index, self._together, strict=True):
+            number = number * n + k % n
+        return tuple(k // n for k, n in zip(index, self._together, strict=True)), number
+
+    def _path(self, at: _Index) -> Path:
+        return self.folder / "c" / "/".join(map(str, at))
 
     def _file(self, at: _Index) -> _File:
         """The file at a place of the grid of shards; it is made where it is new."""
         with self._lock:
             file = self._files.get(at)
             if file is None:
-                path = self.folder / "c" / "/".join(map(str, at))
+                path = self._path(at)
                 make_folder(path.parent)
                 chunks = np.full((prod(self._together), 2), ABSENT, np.uint64)
                 missing = prod(
                     min(n, count - k * n)
                     for k, n, count in zip(at, self._together, self._count, strict=True)
                 )
-                file = self._files[at] = _File(at, path, _create(path), chunks, missing)
+                with writing(path):
+                    descriptor = opened_direct(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                file = self._files[at] = _File(at, path, descriptor, chunks, missing)
             return file
 
     def _flush(self, worker: _Worker) -> None:
@@ -207,7 +228,7 @@ class Chunks:
             return
         memory, used, begun = worker.memory, worker.used, [*worker.begun]
         worker.writing = self._writers.submit(self._store, worker.file, memory, used, begun)
-        other = worker.other if worker.other is not None else _memory(self._piece_bytes)
+        other = worker.other if worker.other is not None else memory_of(self._piece_bytes)
         worker.memory, worker.other = other, memory
         worker.file, worker.used = None, 0
         worker.begun.clear()
@@ -244,6 +265,7 @@ class Chunks:
                 os.ftruncate(file.descriptor, file.end)
                 if self._indexed:
                     os.pwrite(file.descriptor, index_of(file.chunks), file.end)
+                    self._indices[file.at] = file.chunks
             finally:
                 os.close(file.descriptor)
 
@@ -255,19 +277,17 @@ def _ended(worker: _Worker) -> None:
         worker.writing = None
 
 
-def _create(path: Path) -> int:
-    """A new file that is written past the page cache, where its file system can do that."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with writing(path):
-        try:
-            return os.open(path, flags | os.O_DIRECT, 0o666)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-        return os.open(path, flags, 0o666)
+def opened_direct(path: Path, flags: int) -> int:
+    """A file that is moved past the page cache, where its file system can do that."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_DIRECT, 0o666)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
 
-def _memory(nbytes: int) -> NDArray[np.uint8]:
+def memory_of(nbytes: int) -> NDArray[np.uint8]:
     """Memory of whole blocks that begins at a large page, of which it is made where there are any.
 
     It is of this process alone: memory that could be shared is made of small pages.

@@ -16,7 +16,7 @@ from outgrid.errors import StoreError
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Codec
 
-__all__ = ["Encode", "encoder", "most_bytes"]
+__all__ = ["Encode", "decoder", "encoder", "most_bytes"]
 
 Encode = Callable[[NDArray[Any], NDArray[np.uint8]], int]
 """Encodes a chunk, contiguous in memory, into memory of `most_bytes`; how many bytes it made."""
@@ -42,6 +42,15 @@ def encoder(codec: Codec, file: object) -> Encode:
         shuffled = numcodecs.Blosc.SHUFFLE
         return _put(numcodecs.Blosc("zstd", level.get("level", 5), shuffled).encode)
     return _put(np.ravel)
+
+
+def decoder(codec: Codec, file: object) -> Callable[[Any, NDArray[Any]], object]:
+    """What decodes a chunk into an array that is there."""
+    numcodecs: Any = library("numcodecs", file, "zarr")
+    known = {"zstd": numcodecs.Zstd, "gzip": numcodecs.GZip, "blosc": numcodecs.Blosc}
+    if codec.name in known:
+        return known[codec.name]().decode
+    return lambda content, out: np.copyto(out.reshape(-1).view(np.uint8), content)
 
 
 def _put(encode: Callable[[NDArray[Any]], Any]) -> Encode:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.chunks import Chunks, encoded_bytes, shard_of
-from outgrid.formats.codecs import encoder
+from outgrid.formats.codecs import decoder, encoder
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.levels import (
     LEVEL_CELLS,
@@ -23,6 +23,7 @@ from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Output, Sink, copy
 from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
+from outgrid.formats.stored import Stored
 
 __all__ = ["create_output", "open_source"]
 
@@ -84,14 +85,14 @@ class _Store:
         with decoding(path):
             self.group = zarr.open_group(path, mode="w-", zarr_format=3)
         self.pyramids: list[Array] = []
-        self.sinks: list[Chunks] = []
+        self.written: dict[str, Chunks] = {}
 
     def array(self, array: Array) -> Sink:
         """An array of the group; the finest of a pyramid where `levels` are asked for."""
         name = f"{array.name}/0" if array.levels else array.name
         if array.levels:
             chunk = prod(_level_chunk(array)) * level_dtype(array.dtype).itemsize
-            needed = encoded_bytes(chunk, array.memory_bytes) + 2 * chunk * _finer_share(array)
+            needed = encoded_bytes(chunk, array.memory_bytes) + chunk * _finer_share(array)
             if needed > array.memory_bytes:
                 raise UsageError(
                     f"coarser levels of {array.name} take {needed} bytes of memory, above the "
@@ -111,7 +112,7 @@ class _Store:
             encoder(array.codec, self.path.stem),
             memory_bytes,
         )
-        self.sinks.append(sink)
+        self.written[made.path] = sink
         return sink
 
     def _made(
@@ -158,23 +159,26 @@ class _Store:
             self._finish()
 
     def _finish(self) -> None:
-        for sink in self.sinks:
+        for sink in self.written.values():
             sink.finish()
 
     def _coarsen(self, array: Array) -> None:
         """Levels of half the cells along each axis, of means, down to `COARSEST_CELLS`."""
         shapes = level_shapes(array.shape)
         dtype = level_dtype(array.dtype)
+        decode = decoder(array.codec, self.path.stem)
         for level, shape in enumerate(shapes[1:], 1):
-            finer = self.group[f"{array.name}/{level - 1}"]
+            finer = Stored(self.written[f"{array.name}/{level - 1}"], decode)
             cells = _level_chunk(array)
             made = self._made(f"{array.name}/{level}", array, shape, dtype, cells)
-            chunk = tuple(map(int, finer.chunks))
-            source = _Halved(Sliced(self.path, finer, chunk, lambda: None), shape, dtype)
+            source = _Halved(finer, shape, dtype)
             # What is halved takes memory beside what is written, as many times its own.
-            memory = array.memory_bytes - 2 * source.decoded_bytes
+            memory, times = array.memory_bytes - 2 * source.decoded_bytes, _finer_share(array)
             sink = self._sink(made, array, memory)
-            share = sink.encoded_bytes + (memory - sink.encoded_bytes) // _finer_share(array)
+            row = prod((*sink.chunk[:-1], shape[-1])) * dtype.itemsize
+            threads = max(1, min(sink.at_once, memory // (sink.encoded_bytes + times * row)))
+            encoded = threads * sink.encoded_bytes
+            share = encoded + (memory - encoded) // times
             copy(source, sink, share + 2 * source.decoded_bytes)
             self._finish()
         with decoding(self.path):
@@ -182,7 +186,7 @@ class _Store:
 
     def close(self) -> None:
         """Let go of files, complete or not."""
-        for sink in self.sinks:
+        for sink in self.written.values():
             sink.close()
 
 
@@ -195,10 +199,10 @@ def _level_chunk(array: Array) -> tuple[int, ...]:
 def _finer_share(array: Array) -> int:
     """How many times what `copy` counts for a cell are in memory where it is halved on the way.
 
-    That is 8 cells of the finer level for one: in their chunks, decoded, and put together.
+    That is 8 cells of the finer level for one, and planes of them in double precision.
     """
-    coarse = 2 * level_dtype(array.dtype).itemsize
-    return 1 + -(-8 * 3 * array.dtype.itemsize // coarse)
+    coarse = level_dtype(array.dtype).itemsize
+    return 1 + -(-8 * 2 * array.dtype.itemsize // coarse)
 
 
 class _Halved(View):
