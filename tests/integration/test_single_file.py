@@ -275,28 +275,58 @@ def test_a_field_that_shares_a_block_with_others_is_copied(tmp_path, monkeypatch
     assert not verify(found.out).errors
 
 
-def test_snapshots_of_a_run_that_may_end_early_are_copied(tmp_path):
+def fading():
+    """A run that ends early, by what has changed."""
+
     @og.stencil
-    def fading(u, v, *, k):
+    def fades(u, v, *, k):
         change = k * og.laplacian(u)
         return {"u": u + change, "v": v + k * og.laplacian(v), "most": og.max(og.absolute(change))}
 
-    def run(name):
-        problem = og.Problem(
-            fading,
-            SHAPE,
-            steps=40,
-            parameters={"k": 0.1},
-            initial={"u": "sin(x/9)*cos(y/7)", "v": "cos(x/5)"},
-            until=og.Until("most", 4, below=0.03),
-            snapshots=[og.Snapshot("u", every=3), og.Snapshot("v", every=2)],
-        )
-        return og.run(problem, out=tmp_path / name, **GIVEN)
+    return og.Problem(
+        fades,
+        SHAPE,
+        steps=40,
+        parameters={"k": 0.1},
+        initial={"u": "sin(x/2)*cos(y/2)", "v": "cos(x/5)"},
+        until=og.Until("most", 2, below=0.03),
+        snapshots=[og.Snapshot("u", every=3), og.Snapshot("v", every=2)],
+    )
 
-    wanted, found = run("folder"), run("r.h5")
-    assert 2 < wanted.record.steps < 40
-    same(found, wanted)
+
+@pytest.fixture(scope="module")
+def faded(tmp_path_factory):
+    result = og.run(fading(), out=tmp_path_factory.mktemp("fading") / "r", **GIVEN)
+    assert 8 < result.record.steps < 40
+    return result
+
+
+def test_snapshots_of_a_run_that_may_end_early_are_copied_but_the_first(
+    faded, tmp_path, monkeypatch
+):
+    copied, copy = list[str](), single._copy_field
+    monkeypatch.setattr(
+        single, "_copy_field", lambda of, *given: copied.append(of.stem) or copy(of, *given)
+    )
+    found = og.run(fading(), out=tmp_path / "r.h5", **GIVEN)
+    same(found, faded)
     assert not verify(found.out).errors
+    assert copied == ["snapshot.1"]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("stop", [0, 9])
+def test_a_run_that_may_end_early_ends_in_either_parity(faded, tmp_path, cut_off, depth, stop):
+    path, given = tmp_path / "r.h5", PIECES | {"depth": depth}
+    if stop:
+        cut_off(stop, lambda: og.run(fading(), out=path, commit_every=1e-6, **given))
+        found = og.resume(path, **given)
+    else:
+        found = og.run(fading(), out=path, **given)
+    same(found, faded)
+    assert not verify(found.out).errors
+    assert [file.name for file in found.out.glob("*.npy")] == ["reductions.npy"]
+    assert not (found.out / "scratch").exists()
 
 
 def test_space_is_asked_for_once_where_nothing_is_copied(tmp_path, monkeypatch):

@@ -142,15 +142,16 @@ def lie_together(
 ) -> Together | None:
     """Where in the one ``file`` of a run its arrays are going to be; None where they are copied.
 
-    Those are written there from the beginning which are files, all of one disk, and whose number of
-    steps is known. Raises UsageError where the library is missing.
+    Those are written there from the beginning which are files, all of one disk, and behind none
+    whose number of steps is not known. Raises UsageError where the library is missing.
     """
     if not can_lie_together(file, folder, chosen):
         return None
     there: dict[str, Array] = {}
     for array in _files(file, problem, [*fields], problem.steps)[file]:
-        if array.name in fields or problem.until is None:
-            there[array.name] = array
+        there[array.name] = array
+        if array.name not in fields and problem.until is not None:
+            break
     with tempfile.TemporaryDirectory() as place:
         offsets = _described(partial_path(Path(place) / file), file, [*there.values()])
     first = next(iter(offsets))
