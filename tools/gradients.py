@@ -145,13 +145,13 @@ def taken(result: og.Result, seconds: float) -> dict[str, Any]:
     }
 
 
-def inside(size: int, steps: int, limit: str, out: Path) -> None:
+def inside(size: int, steps: int, limit: str, out: Path, names: list[str] | None) -> None:
     """The data, a run forward and gradients; print what they took."""
     given = {"memory": limit, "progress": False}
     observed = og.run(shot(size, steps, layer=True), out=out / "data", **given).traces
     shutil.rmtree(out / "data")
     forward: list[dict[str, Any]] = []
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS):  # the first one may compile, and is seldom the median
         begin = time.perf_counter()
         made = og.run(shot(size, steps, layer=False), out=out / "forward", **given)
         forward.append(taken(made, time.perf_counter() - begin))
@@ -162,7 +162,7 @@ def inside(size: int, steps: int, limit: str, out: Path) -> None:
     asked = {"wrt": ["c"], "memory": limit}
     plan = og.plan_gradient(problem, objective=objective, out=out / "g", **asked)
     told["planned"] = [str(one) for one in plan.strategies]
-    for name, way in WAYS.items():
+    for name, way in WAYS.items() if names is None else ((name, WAYS[name]) for name in names):
         begin = time.perf_counter()
         with Reads() as reads, Runs() as runs:
             g = og.gradient(problem, objective, wrt=["c"], out=out / name, **way, **given)
@@ -217,6 +217,7 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
     }
     # First, so that kernels are compiled: the compiler takes more than the limit.
     command = [*program, "--inside", enough, "--folder", str(place / "memory")]
+    command += ["--way", "history", "--way", "recompute_float16"]
     whole = subprocess.run(command, capture_output=True, text=True, check=True)
     other = json.loads(whole.stdout.splitlines()[-1])
     with limited(limit_bytes) as group:
@@ -227,7 +228,7 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
     row |= json.loads(done.stdout.splitlines()[-1])
     row["write_bandwidth"] = bandwidth(place / "bandwidth", 1 << 30)
     draw(np.load(place / "beyond" / "slice.npy"), ROOT / "build" / "shot.png")
-    made = [told[name] for told in (row, other) for name in ("history", "recompute")]
+    made = [row["history"], row["recompute"], other["history"]]
     same = {(one["digest"], one["value"]) for one in made}
     return row | {"identical": len(same) == 1, "in_memory": other, "load": os.getloadavg()[0]}
 
@@ -376,6 +377,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=12, help="of the shot in the cube")
     parser.add_argument("--limit", default="256MiB", help="of memory for the cube")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--way", action="append", help=argparse.SUPPRESS)
     parser.add_argument("--observed", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -383,7 +385,7 @@ def main() -> int:
         seen(given.observed, given.inside, given.folder / "g")
         return 0
     if given.inside:
-        inside(given.size, given.steps, given.inside, given.folder)
+        inside(given.size, given.steps, given.inside, given.folder, given.way)
         return 0
     started = datetime.datetime.now(datetime.UTC)
     rows: dict[str, Any] = {}
