@@ -61,13 +61,14 @@ class Cuts:
         return max(high - low for low, high in self.parts(0, self.steps))
 
     def starts(self, first: int, last: int, length: int) -> tuple[int, ...]:
-        """Steps at which a state is kept from `first` on, at least `length` of them apart."""
-        starts = [first]
-        for low, high in self._intervals():
-            for mark in range(low, high, self.chunk):
-                if starts[-1] + length <= mark < last:
+        """Steps at which a state is kept from `first` on, at least `length` of them apart, the last
+        one from `last`; after the first there may be fewer."""
+        starts = [last]
+        for low, high in reversed(self._intervals()):
+            for mark in reversed(range(low, high, self.chunk)):
+                if first < mark <= starts[-1] - length:
                     starts.append(mark)
-        return tuple(starts)
+        return (first, *reversed(starts[1:]))
 
     def lengths(self, levels: int) -> tuple[int, ...]:
         """Steps between the states that are kept, of so many levels, the first one's first.
@@ -85,6 +86,13 @@ class Cuts:
             if one <= length:
                 return
             yield one
+
+    def nearly_all(self) -> Iterator[int]:
+        """Nine tenths of the steps, eight, seven and six."""
+        for tenths in range(9, 5, -1):
+            one = self.steps * tenths // (10 * self.chunk) * self.chunk
+            if one > self.steps / 2:
+                yield one
 
 
 def most_kept(cuts: Cuts, lengths: Sequence[int]) -> tuple[int, int]:
