@@ -8,7 +8,8 @@ killed at random moments or at random system calls, get signals, run out of time
 late and lost system calls; bits of their files are flipped in between. Some keep their fields in
 swap, or in the memory of other ranks: nothing is left of those, or what they kept on disk as well.
 Each is resumed with other settings, until one comes to the end. What it leaves has to be the bytes
-of the answer; where initial values have NaN, but for which NaN it is.
+of the answer; where initial values have NaN, but for which NaN it is. Some begin with files of
+other formats, and some leave their fields in one file of HDF5, NetCDF or VTK.
 
 Processes are forked from this one, which has everything imported: what is cut off is the run, not
 the start of the interpreter. System calls fail by a preloaded library, that of the tests of faults
@@ -42,9 +43,11 @@ import numpy as np
 import psutil
 from origin import keep
 
+import outgrid as og
 from outgrid.build.compiler import find_compiler
 from outgrid.cli import main as outgrid
 from outgrid.cli import resume, run, verify  # noqa: F401 - imported once, before the forks
+from outgrid.formats.npy import HEADER_BYTES
 from outgrid.job import load_job
 from outgrid.native import engines
 from outgrid.runs.manifest import MANIFEST_NAME
@@ -76,6 +79,9 @@ STENCILS = (
 )
 SPREAD_SHARE = 0.2  # of all problems
 CLOSED_SHARE = 0.15
+FILE_SHARE = 0.25  # with fields that are left in one file
+LEFT = [".h5", ".nc", ".vtkhdf"]
+GIVEN = [".h5", ".nii", ".zarr"]  # what values are given in, beside .npy
 MIXED_SHARE = 0.3  # of those in double precision, with fields in single
 ODD_SHARE = 0.2
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
@@ -108,6 +114,7 @@ class Case:
     closed: bool = False  # periodic along the streamed axis
     mixed: bool = False  # fields of several types
     odd: bool = False  # NaN, infinities, denormals and -0 among the initial values
+    file: str = ""  # the suffix of the one file in which the fields are left, if any
     places: tuple[str, ...] = ()  # settings that spread the fields over several folders
     seconds: float = 1.0  # of the longest run so far
 
@@ -126,6 +133,7 @@ class Counts:
     closed: int = 0  # problems that are periodic along the streamed axis
     spread: int = 0  # problems whose fields lay in several folders
     mixed: int = 0  # problems whose fields are of several types
+    files: int = 0  # problems whose fields are left in one file
     odd: int = 0  # problems with values that are no numbers, or hardly
     nothing_left: int = 0  # runs that were killed and had kept nothing, which was said
     ranks_killed: int = 0
@@ -222,14 +230,18 @@ def draw_case(chance: random.Random, folder: Path) -> Case:
         else:
             given = drawn(values, shape, types.get(name, dtype), odd)
             np.save(folder / f"{name}.npy", given)
-            initial.append(f'{name} = "{folder / name}.npy"')
+            suffix = chance.choice([".npy"] * 3 + GIVEN)
+            if suffix != ".npy":
+                og.convert(og.InputFile(f"{folder / name}.npy"), folder / f"{name}{suffix}")
+            initial.append(f'{name} = "{folder / name}{suffix}"')
     kept = ", ".join(f'{name} = "{kind}"' for name, kind in types.items())
     table = (
         f'[problem]\nstencil = "{rule}"\nshape = {list(shape)}\nsteps = {steps}\n'
         f'dtype = "{dtype}"\nboundary = {{{boundary}}}\ninitial = {{{", ".join(initial)}}}\n'
         f"dtypes = {{{kept}}}\n"
     )
-    return Case(table, shape, steps, stages, radius, closed, bool(types), odd)
+    file = chance.choice(LEFT) if chance.random() < FILE_SHARE else ""
+    return Case(table, shape, steps, stages, radius, closed, bool(types), odd, file)
 
 
 def drawn(
@@ -249,7 +261,7 @@ def drawn(
 
 def may_lend(case: Case) -> bool:
     """Whether it goes to other ranks: in one folder, and small, as ranks share few processors."""
-    return not case.places and math.prod(case.shape) * case.steps < LENT_UPDATES
+    return not case.places and not case.file and math.prod(case.shape) * case.steps < LENT_UPDATES
 
 
 def same(path: Path, content: bytes, odd: bool) -> bool:
@@ -298,6 +310,20 @@ def draw_settings(case: Case, chance: random.Random, engine: str | None) -> list
     return arguments
 
 
+def left_in(case: Case, out: Path) -> str:
+    """What a run is told to leave: its folder, or the one file that belongs to it."""
+    return str(out.with_suffix(case.file) if case.file else out)
+
+
+def take_out(out: Path, answer: dict[str, bytes]) -> None:
+    """Write what is in the one file of a result as files of a folder, as the answer has them."""
+    result = og.open(out)
+    for name, content in answer.items():
+        if not (out / name).exists():
+            values, begin = np.asarray(result[Path(name).stem]).tobytes(), HEADER_BYTES
+            (out / name).write_bytes(content[:begin] + values + content[begin + len(values) :])
+
+
 def draw_places(out: Path, chance: random.Random) -> tuple[str, ...]:
     """Arguments that spread the fields over two or three folders, striped or in turn; or none."""
     if chance.random() > SPREAD_SHARE:
@@ -342,11 +368,12 @@ class Soak:
         counts.problems += 1
         (self.folder / "job.toml").write_text(case.table)
         answer = self._answer(case)
-        out = self.folder / "run"
+        out = self.folder / "run.run"
         case.places = draw_places(out, chance)
         counts.closed += case.closed
         counts.spread += bool(case.places)
         counts.mixed += case.mixed
+        counts.files += bool(case.file)
         counts.odd += case.odd
         for attempt in range(MOST_ATTEMPTS + 1):
             way = chance.choices([*WAYS], [*WAYS.values()])[0]
@@ -356,11 +383,14 @@ class Soak:
                 break
         else:
             raise AssertionError(f"no end after {MOST_ATTEMPTS} attempts")
+        verified = outgrid_quietly(["verify", str(out)], self.folder)
+        if case.file:
+            take_out(out, answer)
         for name, content in answer.items():
             if not same(out / name, content, case.odd):
                 counts.wrong += 1
                 raise AssertionError(f"{name} differs from the answer")
-        assert outgrid_quietly(["verify", str(out)], self.folder) == 0, "the result is not verified"
+        assert verified == 0, "the result is not verified"
 
     def _answer(self, case: Case) -> dict[str, bytes]:
         """The fields that a plain run in memory leaves, byte by byte."""
@@ -405,7 +435,7 @@ class Soak:
             # What a run leaves that could not write its manifest, not even remove what it had made.
             shutil.rmtree(out, ignore_errors=True)
         if way == "bit flipped":
-            if not begun:
+            if not begun or case.file:  # which has the arrays of several names
                 return False
             return self._with_a_flip(case, out)
         if way == "kill on tier swap":
@@ -429,7 +459,7 @@ class Soak:
         if begun:
             return ["resume", str(out), *settings]
         job = str(self.folder / "job.toml")
-        return ["run", job, "--out", str(out), *settings, *case.places]
+        return ["run", job, "--out", left_in(case, out), *settings, *case.places]
 
     def _cut(self, case: Case, way: str, settings: list[str]) -> tuple[str, Any]:
         """The fault and the act that cut an attempt off."""
@@ -479,7 +509,7 @@ class Soak:
         settings += ["--set", f"depth={self.chance.randint(1, 4)}"]
         counts.attempts += 1
         counts.cut[way] += 1
-        job = ["run", str(self.folder / "job.toml"), "--out", str(out), *settings]
+        job = ["run", str(self.folder / "job.toml"), "--out", left_in(case, out), *settings]
         ended = child(job, self.folder, act=self._signal(case, signal.SIGKILL))
         if ended is None:
             counts.hangs += 1

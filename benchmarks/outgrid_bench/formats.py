@@ -365,6 +365,7 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
         return chunk.reshape(-1).view(np.uint8)[: int(kept * chunk.nbytes)]
 
     to, by_hand = place / "u.zarr", place / "hand"
+    how: dict[str, Any] = {"fields": [FIELD], "chunks": CHUNK, "codec": "zstd:1"}
 
     def ready(_: str) -> None:
         shutil.rmtree(to, ignore_errors=True)
@@ -376,7 +377,7 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
         "codec_in_place": lambda: loop(size_there),
         "hand": lambda: _encode_by_hand(result, by_hand, encode),
         "moved": lambda: _encode_by_hand(result, by_hand, cut),
-        "export": lambda: og.export(result, to, chunks=CHUNK, codec="zstd:1"),
+        "export": partial(og.export, result, to, **how),
     }
     spent: dict[str, list[float]] = {name: [] for name in acts}
 
@@ -386,7 +387,7 @@ def _encoded(result: og.Result, place: Path, rounds: int) -> dict[str, float]:
         spent[name].append(time.process_time() - begin)
 
     seconds = _in_turns({name: partial(counted, name) for name in acts}, rounds, ready)
-    og.export(result, to, chunks=CHUNK, codec="zstd:1", overwrite=True)
+    og.export(result, to, **how, overwrite=True)
     zarr: Any = importlib.import_module("zarr")
     _check(zarr.open(to, mode="r")[FIELD], result, to)
     ready("")

@@ -139,7 +139,7 @@ class Chunks:
                 whole = worker.whole
                 if part.shape != self.chunk:
                     whole[...] = 0
-                whole[tuple(map(slice, part.shape))] = part
+                _copy_rows(whole[tuple(map(slice, part.shape))], part)
             self._encode(worker, index, whole)
 
     def _is_whole(self, part: NDArray[Any]) -> bool:
@@ -285,6 +285,14 @@ def opened_direct(path: Path, flags: int) -> int:
         if error.errno != errno.EINVAL:
             raise
     return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+
+def _copy_rows(to: NDArray[Any], of: NDArray[Any]) -> None:
+    """Copy numbers of rows that lie in one piece each, as bytes where none is to be converted."""
+    if to.dtype == of.dtype and to.strides[-1] == of.strides[-1] == of.itemsize:
+        row = np.dtype((np.void, of.shape[-1] * of.itemsize))
+        to, of = to.view(row), of.view(row)
+    to[...] = of
 
 
 def memory_of(nbytes: int) -> NDArray[np.uint8]:
