@@ -304,7 +304,7 @@ def draw_settings(case: Case, chance: random.Random, engine: str | None) -> list
             drawn_settings.pop("slab_planes", None)
         elif len(case.shape) == 3 and chance.random() < 0.3:
             drawn_settings["strip_rows"] = chance.randint(2, case.shape[1] + 4)
-    arguments = ["--memory", "256MiB", "--quiet"]
+    arguments = ["--memory", "512MiB", "--quiet"]
     for name, value in drawn_settings.items():
         arguments += ["--set", f"{name}={json.dumps(value)}"]
     return arguments
@@ -505,7 +505,7 @@ class Soak:
     def _on_swap(self, case: Case, out: Path) -> bool:
         """Kill a run whose fields end with it: it comes to its end, or nothing is left of it."""
         way, counts = "kill on tier swap", self.counts
-        settings = ["--memory", "256MiB", "--quiet", "--set", "tier=swap"]
+        settings = ["--memory", "512MiB", "--quiet", "--set", "tier=swap"]
         settings += ["--set", f"depth={self.chance.randint(1, 4)}"]
         counts.attempts += 1
         counts.cut[way] += 1
@@ -523,7 +523,7 @@ class Soak:
         """A resume has to say so, and a clean makes room."""
         if not (out / MANIFEST_NAME).exists():
             return
-        ended = child(["resume", str(out), "--memory", "256MiB", "--quiet"], self.folder)
+        ended = child(["resume", str(out), "--memory", "512MiB", "--quiet"], self.folder)
         assert ended is not None, "a resume of what was kept in memory hangs"
         assert ended.status == 2, f"resumed what was kept in memory: {ended}"
         assert "nothing can be resumed" in ended.words, ended.words
@@ -534,7 +534,7 @@ class Soak:
         """Kill some or all ranks of a run in lent memory, and see what is left of it."""
         way, counts, chance = "kill on tier remote", self.counts, self.chance
         kept = "disk" if begun else chance.choice(["disk", "none"])
-        settings = ["--memory", "256MiB", "--quiet", "--set", "tier=remote", "--set", "threads=1"]
+        settings = ["--memory", "512MiB", "--quiet", "--set", "tier=remote", "--set", "threads=1"]
         settings += ["--set", f"keep={kept}", "--set", "lend=64MiB"]
         command = self._command(case, begun, out, settings)
         counts.attempts += 1
@@ -660,7 +660,7 @@ def detect_flips(folder: Path, count: int, seed: int) -> dict[str, Any]:
     case = draw_case(chance, folder)
     (folder / "job.toml").write_text(case.table)
     out = folder / "run"
-    command = ["run", str(folder / "job.toml"), "--out", str(out), "--memory", "256MiB"]
+    command = ["run", str(folder / "job.toml"), "--out", str(out), "--memory", "512MiB"]
     ended = child([*command, "--set", "tier=direct"], folder)
     assert ended is not None, "a run hangs"
     assert ended.status == 0, ended
