@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, cycle
 from math import prod
@@ -105,15 +105,25 @@ def fill(
     filling = _Filling(values, transfers, memory_bytes, seen, told)
     with values.inputs or Inputs(values.problem) as inputs:
         inputs.check_unchanged()
-        for arrival in arrivals:
+        for together in _alike(values, arrivals):
+            arrival, *_ = together
             name, level = initial_name(arrival), arrival.level
             earlier = level < 0 and values.source(name) is not values.source(arrival.field)
             own = opened(values, inputs, name, memory_bytes).round(values.problem.shape[0])
             # The layer of an earlier level is that of the current one, since it never changes.
             layer = opened(values, inputs, arrival.field, 0) if earlier else None
-            filling.level(arrival, own, layer, stores(arrival))
+            filling.levels(together, own, layer, [stores(each) for each in together])
         inputs.check_unchanged()
     return filling.filled
+
+
+def _alike(values: InitialValues, arrivals: Iterable[Arrival]) -> Iterable[list[Arrival]]:
+    """The levels, those of a field together that begin with the same values."""
+    alike: dict[tuple[str, int], list[Arrival]] = {}
+    for arrival in arrivals:
+        source = values.source(initial_name(arrival))
+        alike.setdefault((arrival.field, id(source)), []).append(arrival)
+    return alike.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +242,17 @@ class _Filling:
         for planes, rows in boxes((box.planes, box.rows), chunk, fitting):
             yield Box(planes, rows)
 
-    def level(self, arrival: Arrival, own: Opened, layer: Opened | None, store: Store) -> None:
-        """Write a level; its fixed layers without a value are those of ``layer``, if any."""
+    def levels(
+        self,
+        together: Sequence[Arrival],
+        own: Opened,
+        layer: Opened | None,
+        stores: Sequence[Store],
+    ) -> None:
+        """Write levels of a field that are alike; fixed layers without a value are those of
+        ``layer``, if any."""
         problem, filled, transfers = self.values.problem, self.filled, self.transfers
+        arrival, *_ = together
         dtype, columns = problem.dtype_of(arrival.field), problem.shape[-1]
         bands = self.values.bands(arrival.field)
         blocks = [
@@ -244,13 +262,14 @@ class _Filling:
         ]
         largest = max(block.count for block in blocks)
         buffers = [Buffer(largest * columns * problem.item_bytes) for _ in range(BUFFERS)]
-        tickets = [0] * BUFFERS
+        tickets: list[list[int]] = [[] for _ in range(BUFFERS)]
         ended: set[int] = set()
         odd = 0
         following = chain(blocks[1:], [None])
         for turn, block, after in zip(cycle(range(BUFFERS)), blocks, following, strict=False):
             shape = (len(block.planes), len(block.rows), columns)
-            wait_for(tickets[turn], transfers, ended)
+            for ticket in tickets[turn]:
+                wait_for(ticket, transfers, ended)
             cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
             cells[...] = own.read(block)
             if after is not None:
@@ -261,14 +280,20 @@ class _Filling:
                 clear_block(cells, problem, arrival.field, begin)
             odd += int(cells.size - np.count_nonzero(np.isfinite(cells)))
             if self.seen is not None:
-                self.seen(arrival, block.planes, block.rows, cells)
-            steps = store.row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
-            memory = Planes(buffers[turn].address + steps, store.row_bytes, buffers[turn])
+                for each in together:
+                    self.seen(each, block.planes, block.rows, cells)
+            row_bytes = stores[0].row_bytes
+            steps = row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
+            memory = Planes(buffers[turn].address + steps, row_bytes, buffers[turn])
             box = self.values.box
             there = block.counted_from(box.planes.start, box.rows.start)
-            left = not cells.view(np.bool_).any() and store.leave(there.planes, there.rows)
-            tickets[turn] = 0 if left else store.put(there.planes, there.rows, memory)
-            filled.written_bytes += cells.nbytes
+            zeroes = not cells.view(np.bool_).any()
+            tickets[turn] = [
+                store.put(there.planes, there.rows, memory)
+                for store in stores
+                if not (zeroes and store.leave(there.planes, there.rows))
+            ]
+            filled.written_bytes += cells.nbytes * len(stores)
             filled.read_bytes += cells.size * own.stored_bytes
             if self.told is not None:
                 self.told(filled)
@@ -278,10 +303,11 @@ class _Filling:
             buffer.release()
         if odd:
             filled.finite = False
-            filled.warnings += (
-                f"{not_finite(initial_name(arrival))} {odd} values that are NaN or"
+            filled.warnings += tuple(
+                f"{not_finite(initial_name(each))} {odd} values that are NaN or"
                 " infinite; every cell within reach of them becomes so too, and the run is not"
-                " watched for others",
+                " watched for others"
+                for each in together
             )
 
 
