@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
 from outgrid.formats.npy import map_npy
@@ -146,14 +147,14 @@ def _forward(
     """Make all steps, and keep the states at `starts`; of the last of them the history, too, where
     there are no further `levels`. What the objective looks at."""
     problem, traces = task.problem, Traces(task)
-    states, runs = [task.run(task.part(0, 0), "state.0")], list[Result]()
-    last_runs: list[Result] = []
+    states, whole = [task.run(task.part(0, 0), "state.0")], list[Path]()
+    frames: list[list[NDArray[Any]]] = [[] for _ in problem.snapshots]
     names = [reduction.name for reduction in problem.stencil.reductions]
     reductions: dict[str, list[Any]] = {name: [] for name in names}
     for first, last in zip(starts, (*starts[1:], problem.steps), strict=True):
         watched = task.watched if last == problem.steps and levels <= 1 else ()
         snapshots = [snapshot.after(first) for snapshot in problem.snapshots]
-        last_runs = []
+        whole, end = list[Path](), states[-1]
         for made in task.runs(
             first,
             last,
@@ -166,21 +167,20 @@ def _forward(
             traces.take(made)
             for name in names:
                 reductions[name].append(made.reductions[name])
-            last_runs.append(made)
-        runs += last_runs
-        states.append(last_runs[-1])
+            for number, kept in enumerate(frames):
+                kept.extend(frame for frame in made.snapshots[number])
+            whole.append(made.out)
+            end = made
+        states.append(end)
     traces.finish()
     history = None
     if task.kept and levels <= 1:
-        history = History(starts[-1], states[-2], tuple(last_runs), len(problem.snapshots))
+        history = History(starts[-1], states[-2], tuple(whole), len(problem.snapshots))
     seen = Seen(
         problem,
         traces.array,
         states[-1],
-        [
-            [frame for run in runs for frame in run.snapshots[number]]
-            for number in range(len(problem.snapshots))
-        ],
+        frames,
         {name: np.concatenate(parts) for name, parts in reductions.items()},
     )
     return states[:-1], history, seen

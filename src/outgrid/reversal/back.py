@@ -76,7 +76,7 @@ class Back:
         history = self.kept if self.kept is not None and self.kept.first == first else None
         if history is None:
             made = task.runs(first, last, begin, name, task.watched) if task.kept else ()
-            history = History(first, begin, tuple(made))
+            history = History(first, begin, tuple(run.out for run in made))
         for piece in task.cuts.pieces(first, last):
             if piece.low < self.progress.low:
                 self._run(piece, history)

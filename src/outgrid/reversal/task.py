@@ -46,13 +46,13 @@ TRACES_SHARE = 1 / 8
 class History:
     """States of a forward run from step `first` on, as a run back in time reads them.
 
-    `begin` is the run that left the state at `first`, and what it had before; `runs` those that
-    kept the others, one after the other, `offset` snapshots behind those of the problem.
+    `begin` is the run that left the state at `first`, and what it had before; `runs` the folders of
+    those that kept the others, one after the other, `offset` snapshots behind those of the problem.
     """
 
     first: int
     begin: Result
-    runs: tuple[Result, ...]
+    runs: tuple[Path, ...]
     offset: int = 0
 
 
@@ -416,7 +416,7 @@ class Task:
         begin = [of + PREVIOUS, of] if two else [of]
         paths = [self._rounded(self.file(history.begin, name), of) for name in begin]
         name = f"snapshot.{history.offset + self.kept.index(of)}.npy"
-        kept = [run.out / name for run in history.runs]
+        kept = [run / name for run in history.runs]
         kept = [path for path in kept if read_header(path).shape[0]]
         return Series((*paths, *kept), number + len(begin) - 1, step)
 
