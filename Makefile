@@ -1,6 +1,7 @@
 # Everything that development and continuous integration run.
 #   make setup   virtual environment in .venv with the package, its tests and its linters
 #   make test    the test suite
+#   make thorough  the tests that take long, which `make test` leaves out
 #   make check   formatting, lint, types, import arrows
 #   make sanitize  queue, stores, kernels and whole runs under the sanitizers
 #   make soak    runs that are killed, stopped and spoilt, and have to come out right
@@ -18,7 +19,10 @@ TEMPLATES_CHECKED := $(wildcard tests/unit/codegen/templates*.cpp)
 CXX_SOURCES := $(filter %.cpp %.h,$(CORE)) $(shell find $(TEMPLATES) -name '*.hpp') $(TEMPLATES_CHECKED)
 CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror
 
-.PHONY: setup test check sanitize soak format docs wheel experiments demo clean
+# One process more than there are cores: many tests wait for the disk.
+PYTEST := $(BIN)/python -m pytest -q --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 8 --dist worksteal
+
+.PHONY: setup test thorough check sanitize soak format docs wheel experiments demo clean
 
 setup: $(STAMP)
 
@@ -35,9 +39,11 @@ $(STAMP): $(BIN)/python pyproject.toml benchmarks/pyproject.toml CMakeLists.txt 
 	    --no-build-isolation --editable '.[test,dev,docs]' --editable ./benchmarks
 	touch $@
 
-# One process more than there are cores: many tests wait for the disk.
 test: setup
-	$(BIN)/python -m pytest -q --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 8 --dist worksteal
+	$(PYTEST) -m 'not thorough'
+
+thorough: setup
+	$(PYTEST) -m thorough
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -1,12 +1,17 @@
 """How the suite runs.
 
 The same cases are drawn every time, so that a change is judged by what it did and not by its luck.
-OUTGRID_HYPOTHESIS=search draws others each time, OUTGRID_HYPOTHESIS=thorough 25 times as many.
+OUTGRID_HYPOTHESIS=search draws others each time, OUTGRID_HYPOTHESIS=thorough 40 times as many.
+Tests that `tests/thorough.txt` names have the mark "thorough"; pytest runs them as all others,
+`make test` does not.
 """
 
 import os
 import shlex
 import signal
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,7 +20,7 @@ from outgrid.build.compiler import find_compiler
 
 settings.register_profile(
     "quick",
-    max_examples=40,
+    max_examples=24,
     derandomize=True,
     deadline=None,  # some examples compile a kernel
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -41,3 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["OUTGRID_CACHE"] = str(config.cache.mkdir("kernels"))
     if "CXX" not in os.environ:
         os.environ["CXX"] = f"{shlex.join(find_compiler().command)} -O1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Mark the tests that are left to `make thorough`."""
+    lines = (Path(__file__).parent / "tests" / "thorough.txt").read_text().splitlines()
+    named = [line.split() for line in lines if line and not line.startswith("#")]
+    patterns = {node: some or ["*"] for node, *some in named}
+    for item in items:
+        node, _, given = item.nodeid.partition("[")
+        if any(fnmatchcase(given.removesuffix("]"), one) for one in patterns.get(node, ())):
+            item.add_marker("thorough")
