@@ -146,6 +146,35 @@ def test_tensorstore_reads_what_is_served(served):
     assert folder.read("u/0/c/9/9/9").result(timeout=60).state == "missing"
 
 
+def test_shards_are_read_in_the_order_in_which_neuroglancer_asks(tmp_path):
+    """Metadata of any version, the size of a shard, its index, and then each chunk by itself."""
+    numcodecs = pytest.importorskip("numcodecs")
+    np.save(tmp_path / "u.npy", VALUES)
+    how = {"chunks": 32, "codec": "zstd:1", "levels": True}
+    og.convert(og.InputFile(str(tmp_path / "u.npy")), tmp_path / "u.zarr", **how)
+    with Served(tmp_path / "u.zarr") as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        assert [ask(server, f"/u/{name}")[0] for name in (".zarray", ".zattrs")] == [404, 404]
+        (scales,) = json.loads(ask(server, "/u/zarr.json")[2])["attributes"]["ome"]["multiscales"]
+        (codec,) = json.loads(ask(server, "/u/0/zarr.json")[2])["codecs"]
+        assert (scales["datasets"][0]["path"], codec["name"]) == ("0", "sharding_indexed")
+        shard, cells = "/u/0/c/0/0/0", codec["configuration"]["chunk_shape"]
+        size, count = int(ask(server, shard, "HEAD")[1]["Content-Length"]), 3 * 3 * 3
+        asked = f"bytes={size - 16 * count - 4}-{size - 1}"
+        index = np.frombuffer(ask(server, shard, Range=asked)[2][:-4], "<u8").reshape(3, 3, 3, 2)
+        for place in np.ndindex(3, 3, 3):
+            first, nbytes = map(int, index[place])
+            asked = f"bytes={first}-{first + nbytes - 1}"
+            status, _, body = ask(server, shard, Range=asked, Origin="https://viewer.example")
+            assert status == 206
+            found = np.frombuffer(numcodecs.Zstd().decode(body), "<f4").reshape(cells)
+            wanted = VALUES[tuple(slice(32 * k, 32 * k + 32) for k in place)]
+            np.testing.assert_array_equal(found[tuple(map(slice, wanted.shape))], wanted)
+        server.shutdown()
+        thread.join()
+
+
 def test_arrays_have_links_for_viewers(served):
     assert served.arrays == ("plane", "u")
     port = served.server_address[1]
