@@ -100,6 +100,8 @@ class _Request(BaseHTTPRequestHandler):
     server: Served  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
     timeout = 60
+    # Else what follows the head of an answer waits for a word of the reader, 40 ms for each chunk.
+    disable_nagle_algorithm = True
 
     def do_OPTIONS(self) -> None:
         """What a browser asks before it reads from another place than the page's."""
