@@ -61,20 +61,16 @@ def shot(size: int, steps: int, *, layer: bool) -> og.Problem:
 class Reads:
     """While it is entered, what is read of histories is noted: pieces of a file, in their order."""
 
-    plane_bytes = 0
-
     def __enter__(self) -> Reads:
-        self.spans: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+        self.spans: dict[tuple[str, int, int], list[tuple[range, range, int]]] = {}
         self.get, noted = SeriesStore.get, self.spans
 
         def get(store: SeriesStore, planes: range, rows: range, into: Planes) -> int:
             frame = store._held
             assert frame is not None
-            whole = len(rows) == frame.rows_per_plane
             key = str(frame.path), frame._layout.data_offset, id(store)
-            span = (planes.start, planes.stop if whole else -1)
-            noted.setdefault(key, []).append(span)
-            self.plane_bytes = frame.plane_bytes
+            nbytes = len(planes) * len(rows) * frame.row_bytes
+            noted.setdefault(key, []).append((planes, rows, nbytes))
             return self.get(store, planes, rows, into)
 
         SeriesStore.get = get  # type: ignore[method-assign]
@@ -84,13 +80,19 @@ class Reads:
         SeriesStore.get = self.get  # type: ignore[method-assign]
 
     def told(self) -> dict[str, Any]:
-        """How many frames were read, each from its first plane to its last, in what pieces."""
-        ordered = 0
-        sizes: list[int] = []
-        for spans in self.spans.values():
-            ends = [stop for _, stop in spans]
-            ordered += spans[0][0] == 0 and [start for start, _ in spans[1:]] == ends[:-1]
-            sizes += [(stop - start) * self.plane_bytes for start, stop in spans if stop > 0]
+        """How many frames were read, each from its first plane to its last, in what pieces.
+
+        In strips the planes come again, with rows above those before.
+        """
+        ordered, sizes = 0, list[int]()
+        for pieces in self.spans.values():
+            follow = zip(pieces[1:], pieces, strict=False)
+            ordered += all(
+                here.start == before.stop
+                or (here.start < before.start and rows.start > rows_before.start)
+                for (here, rows, _), (before, rows_before, _) in follow
+            )
+            sizes += [nbytes for _, _, nbytes in pieces]
         return {
             "frames": len(self.spans),
             "frames_in_order": ordered,
