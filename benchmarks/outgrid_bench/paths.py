@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,7 @@ EXPORTED = {
     "to.h5": (),
     "to.tif": (),
 }
-RECEIVERS = 64 * EDGE  # a cell each, at most
-SAMPLES = 32767  # of a trace, the most of SEG-Y
-TRACED = {"to.segy": "0.001", "traces.nc": "0.001"}
-PARTS = ("import", "begin", "leave", "traces")
+PARTS = ("import", "begin", "leave")
 RUN = """
 import json, sys
 import outgrid as og
@@ -84,18 +81,6 @@ if "xr." in given:
 shape = int(planes), 512, 512
 problem = og.Problem("heat7", shape, "float32", 0, {"k": 0.1}, initial={"u": eval(given)})
 og.run(problem, memory=int(memory), tier="direct", out=out, progress=False, **json.loads(more))
-print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
-"""
-SHOT = """
-import sys
-import outgrid as og
-
-memory, samples, count = map(int, sys.argv[1:])
-ears = [og.Receiver("u", divmod(cell, 512)) for cell in range(count)]
-problem = og.Problem(
-    "heat5", (64, 512), "float32", samples, {"k": 0.1}, initial={"u": "x + y"}, receivers=ears
-)
-og.run(problem, memory=memory, tier="direct", out="shot.run", progress=False)
 print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 """
 SERVED = """
@@ -177,34 +162,12 @@ class _Peaks:
             self._convert("export", name, *EXPORT, name, *how)
         if "leave" in only:
             self._take("serve", SERVED, "out.run", "u.npy", "u/c/0/0/0")
-        if "traces" in only:
-            self._trace((*TRACED.items(),)[:most], tiny=few)
         return self.peaks
 
     def _convert(self, verb: str, name: str, *words: str) -> None:
         self._take(f"{verb} to {name}", VERB, *words)
         self._check(InputFile(f"{self.folder}/{name}" + (":u/0" if "--levels" in words else "")))
         self._remove(name)
-
-    def _trace(self, files: Iterable[tuple[str, str]], *, tiny: bool) -> None:
-        """What many receivers saw, as files of traces."""
-        samples = 100 if tiny else SAMPLES
-        count = min(RECEIVERS, max(1, self.planes * EDGE * EDGE // 2 // SAMPLES))  # float64
-        self._take("run with receivers", SHOT, *map(str, (self.limit_bytes, samples, count)))
-        seen = np.load(self.folder / "shot.run" / "receivers.npy", mmap_mode="r")
-        for name, dt in files:
-            words = "export", "shot.run", "--field", "traces", "--dt", dt, "--memory", "128MiB"
-            self._take(f"traces to {name}", VERB, *words, "--to", name)
-            source = open_file(InputFile(f"{self.folder}/{name}"))
-            for first in range(0, count, 256):
-                traces = range(first, min(count, first + 256))
-                box = traces, range(samples)
-                wanted = seen[:, traces.start : traces.stop].astype(source.dtype)
-                if not np.array_equal(source.read(box).T, wanted):
-                    raise ExecutionError(f"{name} does not hold the traces that were recorded")
-            source.close()
-            self._remove(name)
-        self._remove("shot.run")
 
     def _made(self, given: str) -> list[str]:
         """Make the file that a run is to begin with, outside of the group; its name."""
