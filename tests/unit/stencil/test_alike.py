@@ -36,7 +36,9 @@ def test_every_value_keeps_its_bits(rule):
         }
 
 
-@pytest.mark.parametrize("one", [lambda a: a * a, absolute, lambda a: 2 + a * a], ids=str)
+@pytest.mark.parametrize(
+    "one", [lambda a: a * a, absolute, lambda a: 2 + a * a], ids=["square", "size", "sum"]
+)
 def test_differences_whose_sign_is_lost_become_one(one):
     @stencil
     def rule(u, c):
