@@ -181,12 +181,14 @@ class Back:
 
     def _leave(self, end: Result, names: Sequence[str], path: Path) -> None:
         """Leave the sum of some fields; one that is in a file of its own stays in that."""
+        problem, parts = self.task.problem, [end[name] for name in names]
         path.unlink(missing_ok=True)
         if len(names) == 1 and names[0] not in end.record.pieces:
             with suppress(OSError):  # between file systems, or of one that has no links
                 os.link(end.path(names[0]), path)
+                # What makes it a part of a group of Zarr is of its run, of which no more is read.
+                os.truncate(path, HEADER_BYTES + math.prod(problem.shape) * problem.item_bytes)
                 return
-        problem, parts = self.task.problem, [end[name] for name in names]
         reserve_npy(path, problem.shape, problem.dtype)
         into = np.memmap(path, problem.dtype, "r+", HEADER_BYTES, problem.shape)
         for plane in range(problem.shape[0]):
