@@ -304,7 +304,9 @@ def _bounded(
         if made.field in vanishing
     }
     everywhere = {value: _inside(value, condition) for value, condition in own.items()}
-    values = ex.substitute_all([made.expression for made in assignments], everywhere)
+    values = [made.expression for made in assignments]
+    if everywhere:
+        values = ex.substitute_all(values, everywhere)
     return tuple(
         Assignment(made.field, _inside(value, conditions.get(made.field)))
         for made, value in zip(assignments, values, strict=True)
