@@ -39,7 +39,9 @@ import numpy as np
 
 import outgrid as og
 from outgrid.errors import ExecutionError
-from outgrid.formats import Ahead, Codec, InputFile, boxes, encoder, open_file
+from outgrid.formats import Ahead, InputFile, boxes, open_file
+from outgrid.formats.codecs import encoder
+from outgrid.formats.sink import Codec
 from outgrid.native import Buffer, File, Queue, as_array
 from outgrid.parts import leave_file, leave_group, take_apart
 from outgrid.storage import queued

@@ -4,17 +4,14 @@ from itertools import permutations
 from math import prod
 
 from outgrid.errors import UsageError
-from outgrid.formats.codecs import encoder
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import Format, formats
-from outgrid.formats.sink import Codec
 from outgrid.formats.source import Ahead, Box, Gzipped, Sliced, Source, Straight, boxes
 from outgrid.formats.views import Picked, Resampled, Transposed
 
 __all__ = [
     "Ahead",
     "Box",
-    "Codec",
     "Format",
     "Gzipped",
     "InputFile",
@@ -22,7 +19,6 @@ __all__ = [
     "Source",
     "Straight",
     "boxes",
-    "encoder",
     "formats",
     "open_file",
     "open_input",
