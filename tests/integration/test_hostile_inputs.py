@@ -268,7 +268,7 @@ def by_zarr(folder):
 @pytest.mark.parametrize("when", ["built", "filled"])
 def test_a_file_that_changes_until_it_is_read_is_noticed(make, when, tmp_path, monkeypatch):
     source, change = make(tmp_path)
-    where = {"built": "outgrid.pipeline.compiled", "filled": "outgrid.execute.fill._Filling.level"}
+    where = {"built": "outgrid.pipeline.compiled", "filled": "outgrid.execute.fill._Filling.levels"}
     before = pkgutil.resolve_name(where[when])
 
     def changing(*arguments, **others):

@@ -101,7 +101,6 @@ PEERS = Measurement(
         "--json": "write all figures to FILE",
     },
     examples=(
-        ("outgrid bench peers --quick", ""),
         ("outgrid bench peers --python peers/bin/python --scratch /nvme", ""),
         ("outgrid bench peers --only gradient --python peers/bin/python", ""),
         ("outgrid bench peers --only wave:8 --yask yask", ""),
