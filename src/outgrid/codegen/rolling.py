@@ -10,7 +10,7 @@ on the same operands, so the results are the same to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from outgrid.stencil.expression import (
@@ -58,20 +58,14 @@ def carried(roots: Iterable[Expression]) -> tuple[Carried, ...]:
     for identity, offset in signatures.values():
         if offset is not None:
             places.setdefault(identity, set()).add(offset)
+
+    def taken(node: Expression, identity: int) -> bool:
+        shared = _neighbours(places[identity])
+        return shared and not is_condition(node) and _costs(node, LEAST_CARRIED)
+
     rows: dict[int, dict[int, Expression]] = {}
-    seen: set[Expression] = set()
-    pending = list(reversed(wanted))
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        identity, offset = signatures[node]
-        shared = offset is not None and _neighbours(places[identity])
-        if shared and not is_condition(node) and _costs(node, LEAST_CARRIED):
-            rows.setdefault(identity, {})[offset or 0] = node
-        elif isinstance(node, Operation):
-            pending.extend(reversed(node.operands))
+    for node, identity, offset in _largest(wanted, signatures, taken):
+        rows.setdefault(identity, {})[offset] = node
     return tuple(
         Carried(both[max(both)], both[min(both)]) for both in rows.values() if _neighbours(both)
     )
@@ -93,24 +87,34 @@ def families(roots: Iterable[Expression]) -> tuple[Family, ...]:
             places.setdefault(identity, {}).setdefault(offset, node)
     places = {key: spread for key, spread in places.items() if _worth(spread)}
     by_identity: dict[int, Family] = {}
+    for node, identity, offset in _largest(wanted, signatures, lambda _, key: key in places):
+        spread = places[identity]
+        middle = (min(spread) + max(spread)) // 2
+        if identity not in by_identity:
+            first = next(iter(spread))
+            by_identity[identity] = Family(_moved(spread[first], middle - first), {})
+        by_identity[identity].cuts[node] = offset - middle
+    return _joined(wanted, by_identity.values())
+
+
+def _largest(
+    roots: tuple[Expression, ...],
+    signatures: Mapping[Expression, tuple[int, int | None]],
+    taken: Callable[[Expression, int], bool],
+) -> Iterator[tuple[Expression, int, int]]:
+    """The largest parts that are ``taken``, in the order of their appearance, with signatures."""
     seen: set[Expression] = set()
-    pending = list(reversed(wanted))
+    pending = list(reversed(roots))
     while pending:
         node = pending.pop()
         if node in seen:
             continue
         seen.add(node)
         identity, offset = signatures[node]
-        spread = places.get(identity, {})
-        middle = (min(spread) + max(spread)) // 2 if spread else 0
-        if spread and offset is not None:
-            if identity not in by_identity:
-                first = next(iter(spread))
-                by_identity[identity] = Family(_moved(spread[first], middle - first), {})
-            by_identity[identity].cuts[node] = offset - middle
+        if offset is not None and taken(node, identity):
+            yield node, identity, offset
         elif isinstance(node, Operation):
             pending.extend(reversed(node.operands))
-    return _joined(wanted, by_identity.values())
 
 
 def _joined(roots: tuple[Expression, ...], given: Iterable[Family]) -> tuple[Family, ...]:
