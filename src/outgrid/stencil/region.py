@@ -45,9 +45,9 @@ Region: TypeAlias = tuple[Cells, ...]
 """The cells of one box or of several, which may overlap."""
 
 PREFIX = "within_"
+"""Begins the names of the profiles that say which indices are in a region."""
 MOST_KINDS = 3  # of fields, by the axes that cut their regions, that kernels tell apart
 KIND_BITS = 8  # for them in the tables of kernels, `kKinds` of regions.hpp; above is one per field
-"""Begins the names of the profiles that say which indices are in a region."""
 MOST_BOXES = 64
 _SIDES = {"both": (True, True), "low": (True, False), "high": (False, True)}
 
