@@ -86,7 +86,9 @@ IO = Measurement(
         "on the same file, and a run that the disk holds up; prints rates in GB/s and their ratios "
         "to that reference. With --quick or --full, which the other options go with, it measures "
         "every way to move requests instead: system calls, mapped files and our queue, by size, "
-        "depth, pattern and folder, on files that memory holds and on larger ones. "
+        "depth, pattern and folder, on files that memory holds and on larger ones. Without --also "
+        "and --emulate it then makes disks of the papers, as root: 16 mSATA disks for the files of "
+        "several paths, and with --full an ioDrive2 for all others. "
         f"{PRINTED}"
     ),
     run=_run,

@@ -3,6 +3,10 @@
 Methods that go through the page cache are measured on a file that memory holds, and again under a
 memory limit of a quarter of the file, in a control group, where one may be made. fio, where it is
 installed, makes some of the same requests in the same run.
+
+Where no disks are named and disks can be emulated, the files of several paths lie on 16 mSATA
+disks, which one of the papers measured, each a tenth as fast, so that the processor keeps up with
+all of them; and the single file of a full run on an ioDrive2, which another paper measured.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -28,7 +32,8 @@ from outgrid.native import Buffer, File, as_array, engines
 from outgrid.probe.effort import Effort
 from outgrid.probe.scratch import KINDS, NoiseFile, fill_with_noise, noise_file
 from outgrid.storage import Transfers
-from outgrid_bench.emulation import parse_disks
+from outgrid_bench.emulation import Asked, parse_disks, refusal
+from outgrid_bench.experiments.emulating import on_disks
 from outgrid_bench.experiments.figure import look
 from outgrid_bench.experiments.moving import Moved, Moving, bytes_at, command, move
 from outgrid_bench.experiments.outcome import (
@@ -55,6 +60,8 @@ APPLICATION_READ, APPLICATION_WRITE = 12 * MIB, 8 * MIB
 TICKET_BYTES = 16 * MIB
 TICKET_REQUESTS = 128
 PATHS = (1, 2, 4, 8, 16)
+SLICES_SECONDS = 0.5  # of an emulated disk, which lets bytes pass every 0.1 s
+FILE_DISK, PATH_DISKS = "iodrive2", "msata:16/10"
 # Whole files of their own, or one file laid over all paths in stripes, as RAID 0 does.
 LAYOUTS = {"raw": 0, "stripes of 64 KiB": 64 * KIB, "stripes of 1 MiB": MIB}
 WHOLE = 1 << 62  # a stripe that no file is longer than
@@ -85,7 +92,29 @@ class RequestRow:
 
 def measure(settings: Settings) -> Outcome:
     """Plain methods below and above memory, the queue's engines, sizes and depths, all folders."""
-    timed = Timed("io", settings)
+    here = bool(settings.labels) or len(settings.folders) > 1 or settings.size == "tiny"
+    reason = None if here else refusal()
+    emulate = not here and reason is None
+    # Samples of quick runs are no longer than the slices of an emulated disk.
+    of_file = [parse_disks(FILE_DISK)] if emulate and settings.size == "full" else []
+    with on_disks(settings, of_file) as placed:
+        timed = Timed("io", placed)
+        if reason is not None:
+            timed.note(f"{reason}; the disk that is here")
+        asked = [parse_disks(PATH_DISKS)] if emulate else []
+        each = [parse_disks(label) for label in settings.labels]
+        disks = each or [one for one in asked for _ in range(one.count)]
+        return _measure(placed, partial(on_disks, settings, asked), disks, timed)
+
+
+def _measure(
+    settings: Settings,
+    paths_on: Callable[[], AbstractContextManager[Settings]],
+    path_disks: Sequence[Asked],
+    timed: Timed,
+) -> Outcome:
+    """``paths_on`` gives folders for the files of several paths, on ``path_disks`` if they are
+    known."""
     seconds = settings.by_size(1, 6, 100) / 100
     rounds = settings.by_size(1, 2, 3)
     effort = Effort(file_bytes=settings.by_size(8 * MIB, 512 * MIB, 4096 * MIB))
@@ -93,6 +122,11 @@ def measure(settings: Settings) -> Outcome:
 
     def part(name: str, make: Callable[[], list[RequestRow]]) -> None:
         rows.extend(timed.piece(name, list[RequestRow], make))
+
+    def paths() -> list[RequestRow]:
+        with paths_on() as placed:
+            least = SLICES_SECONDS if placed.labels else 0.0
+            return _path_rows(placed, max(seconds, least), rounds, timed.notes)
 
     with Transfers() as transfers, noise_file(settings.folders[0], effort, transfers) as noise:
         fio = None if settings.size == "tiny" else shutil.which("fio")
@@ -105,10 +139,10 @@ def measure(settings: Settings) -> Outcome:
             queue = partial(_queue_rows, timed, engine, noise, seconds, rounds, fio)
             part(f"queue by {engine}", queue)
         part("application", lambda: [_application_row(noise, seconds, rounds)])
-    part("paths", lambda: _path_rows(settings, seconds, rounds, timed.notes))
+    part("paths", paths)
     return timed.outcome(
         rows,
-        _findings(rows, settings),
+        _findings(rows, settings, path_disks),
         reference="plain system calls and fio on the same file, in the same run",
         agrees=all(row.agrees for row in rows),
         details={"file_bytes": effort.file_bytes},
@@ -421,7 +455,9 @@ def _drop_pages(noise: NoiseFile) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
+def _findings(
+    rows: Sequence[RequestRow], settings: Settings, path_disks: Sequence[Asked]
+) -> list[Finding]:
     def rate(series: str, method: str, kind: str, pattern: str, request: int) -> float | None:
         for row in rows:
             if (row.series, row.method, row.kind, row.pattern, row.request_bytes) == (
@@ -477,11 +513,13 @@ def _findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
     }
     return [
         *(judged(key, value) for key, value in values.items()),
-        *_path_findings(rows, settings),
+        *_path_findings(rows, settings, path_disks),
     ]
 
 
-def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Finding]:
+def _path_findings(
+    rows: Sequence[RequestRow], settings: Settings, disks: Sequence[Asked]
+) -> list[Finding]:
     """Striping against separate paths, scaling, and what a GB/s costs."""
     reads = {
         (row.method, row.paths): row.bytes_per_second / 1e9
@@ -494,7 +532,7 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
     told = [f"{verb} {value / best:.3g}{unit}" for value, verb, unit in spent if value is not None]
     slides = "flash to GPU"
     return [
-        *_shares_of_rated(rows, settings, most),
+        *_shares_of_rated(rows, disks, most),
         Finding(
             f"{slides}, hardware",
             "many cheap disks give bandwidth for little money and power",
@@ -507,7 +545,9 @@ def _path_findings(rows: Sequence[RequestRow], settings: Settings) -> list[Findi
     ]
 
 
-def _shares_of_rated(rows: Sequence[RequestRow], settings: Settings, most: int) -> list[Finding]:
+def _shares_of_rated(
+    rows: Sequence[RequestRow], disks: Sequence[Asked], most: int
+) -> list[Finding]:
     """All disks at once over what they are rated at, where that is known and each path has one."""
     keys = (
         "read.scaling",
@@ -517,15 +557,15 @@ def _shares_of_rated(rows: Sequence[RequestRow], settings: Settings, most: int) 
         "write.stripes",
         "write.best",
     )
-    if len(settings.labels) != most or most < PATHS[-1]:
+    if len(disks) != most or most < PATHS[-1]:
         return [judged(key, None) for key in keys]
     rates = {
         (row.method, row.kind): row.bytes_per_second
         for row in rows
         if row.series == "paths" and row.paths == most
     }
-    disks = [parse_disks(label).disk for label in settings.labels]
-    read, write = sum(disk.read_bytes for disk in disks), sum(disk.write_bytes for disk in disks)
+    read = sum(one.disk.read_bytes for one in disks)
+    write = sum(one.disk.write_bytes for one in disks)
     raw, small, large = LAYOUTS
     alone = next(
         row.bytes_per_second
