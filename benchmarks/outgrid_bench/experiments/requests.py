@@ -61,6 +61,7 @@ TICKET_BYTES = 16 * MIB
 TICKET_REQUESTS = 128
 PATHS = (1, 2, 4, 8, 16)
 SLICES_SECONDS = 0.5  # of an emulated disk, which lets bytes pass every 0.1 s
+SLOW_BYTES = 64 * MIB
 FILE_DISK, PATH_DISKS = "iodrive2", "msata:16/10"
 # Whole files of their own, or one file laid over all paths in stripes, as RAID 0 does.
 LAYOUTS = {"raw": 0, "stripes of 64 KiB": 64 * KIB, "stripes of 1 MiB": MIB}
@@ -280,7 +281,9 @@ def _path_rows(
     if len(folders) < most:
         notes.append(f"paths: {most} files in {len(folders)} folders, so some share a disk")
     settings.say(f"up to {most} paths, whole and striped")
-    effort = Effort(file_bytes=settings.by_size(8 * MIB, 256 * MIB, 1024 * MIB))
+    # Slow disks take a second for as much, and are filled one after the other.
+    most_bytes = SLOW_BYTES if settings.labels else 1024 * MIB
+    effort = Effort(file_bytes=settings.by_size(8 * MIB, min(256 * MIB, most_bytes), most_bytes))
     rows: list[RequestRow] = []
     with ExitStack() as stack:
         transfers = stack.enter_context(Transfers())
