@@ -186,6 +186,16 @@ def inside(size: int, steps: int, limit: str, out: Path, names: list[str] | None
     print(json.dumps(told))
 
 
+def in_group(command: list[str], limit_bytes: int) -> dict[str, Any]:
+    """What a program prints last, as JSON, in a control group of so much memory."""
+    with limited(limit_bytes) as group:
+        done = group.run(command)
+        told = {"group": group.reason, "group_peak_bytes": group.peak_bytes}
+    if done.returncode:
+        raise SystemExit(f"the gradient ended with {done.returncode}: {done.stderr}")
+    return told | json.loads(done.stdout.splitlines()[-1])
+
+
 def draw(values: np.ndarray, path: Path) -> None:
     """A gradient in the plane through the source: down to the right, along x."""
     from matplotlib import pyplot
@@ -222,12 +232,7 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
     command += ["--way", "history", "--way", "recompute_float16"]
     whole = subprocess.run(command, capture_output=True, text=True, check=True)
     other = json.loads(whole.stdout.splitlines()[-1])
-    with limited(limit_bytes) as group:
-        done = group.run([*program, "--inside", limit, "--folder", str(place / "beyond")])
-        row["group"], row["group_peak_bytes"] = group.reason, group.peak_bytes
-    if done.returncode:
-        raise SystemExit(f"the gradient ended with {done.returncode}")
-    row |= json.loads(done.stdout.splitlines()[-1])
+    row |= in_group([*program, "--inside", limit, "--folder", str(place / "beyond")], limit_bytes)
     row["write_bandwidth"] = bandwidth(place / "bandwidth", 1 << 30)
     draw(np.load(place / "beyond" / "slice.npy"), ROOT / "build" / "shot.png")
     made = [row["history"], row["recompute"], other["history"]]
@@ -278,12 +283,7 @@ def traces(place: Path, steps: int, limit: str, enough: str) -> dict[str, Any]:
         "traces_over_limit": into.nbytes / limit_bytes,
         "in_memory": json.loads(whole.stdout.splitlines()[-1]),
     }
-    with limited(limit_bytes) as group:
-        done = group.run([*program, "--inside", limit, "--folder", str(place / "beyond")])
-        row["group"], row["group_peak_bytes"] = group.reason, group.peak_bytes
-    if done.returncode:
-        raise SystemExit(f"the gradient ended with {done.returncode}: {done.stderr}")
-    row |= json.loads(done.stdout.splitlines()[-1])
+    row |= in_group([*program, "--inside", limit, "--folder", str(place / "beyond")], limit_bytes)
     same = [row[name] == row["in_memory"][name] for name in ("value", "digest")]
     return row | {"identical": all(same), "load": os.getloadavg()[0]}
 

@@ -62,13 +62,14 @@ STEP_SECONDS = 0.03  # that one step of a trial may take
 PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
+BORDER_DEPTH = 4  # steps of a sweep that goes level by level, where that is measured
 REPETITIONS, PATIENT_REPETITIONS = 2, 5
 PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measures
 # Shares of the best rate that make a tile worth measuring again: another program may have halved
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "13"  # changes with what is measured: older calibrations are not found again
+FORM = "14"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -140,8 +141,11 @@ def calibrate(
             trials.run([replace(best, group=group) for group in smaller] * repetitions)
         for best in trials.rivals(count):
             trials.run([replace(best, fetch=not best.fetch)] * repetitions)
-        # A border may cost wide tiles in bands more than those that fit the caches, or less.
-        rivals, thin = trials.rivals(count), THIN_SLAB[problem.ndim]
+        # A border may cost wide tiles in bands more than those that fit the caches, or less. Level
+        # by level, each step begins anew at it.
+        kept = [trial for trial in plains if not trial.stream]
+        rivals = [*trials.rivals(count), max(kept, key=trials.rates.__getitem__)]
+        thin = THIN_SLAB[problem.ndim]
         trials.run(
             [variant for t in rivals for variant in (t, replace(t, slab=thin))] * repetitions
         )
@@ -325,7 +329,7 @@ def _parts(small: Problem) -> tuple[int, ...]:
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
     """A resident plan of one sweep, two diamonds deep."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
-    depth = 2 * trial.levels if trial.levels > 1 else 1
+    depth = 2 * trial.levels if trial.levels > 1 else BORDER_DEPTH if trial.slab else 1
     own = RunOptions(
         memory_bytes=1 << 60,
         tier="memory",
@@ -337,15 +341,18 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         threads=options.threads,
         pin=options.pin,
     )
-    if depth > 1:
+    if trial.levels > 1:
         rows = 2 * slope * trial.levels
         shape = rows, trial.planes, trial.columns, trial.band, trial.group
         tile = Tile("diamond", *shape, fetch=trial.fetch)
         own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)
-    # A grid that is periodic along the stream is calibrated for streaming, where diamonds serve.
-    tile = choose_tile(small, machine, own, chosen.threads, depth)
+    if trial.levels > 1 or depth == 1:
+        # A grid that is periodic along the stream is measured for streaming, where diamonds serve.
+        tile = choose_tile(small, machine, own, chosen.threads, depth)
+    else:
+        tile = Tile("level", 0, trial.planes, group=trial.group)
     slab = trial.slab or chosen.schedule.pitch_planes
     return replace(chosen, tile=tile, schedule=replace(chosen.schedule, slab_planes=slab))
 

@@ -69,8 +69,8 @@ class Calibration:
         """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured.
 
         Over slabs of ``slab`` planes, or on a front that is not broken. A sweep of several steps
-        may go level by level too, at the rate of the plain sweep: so do stencils of very many
-        operations, which memory does not hold up.
+        may go level by level too, at the rate of the plain sweep but for borders: so do stencils of
+        very many operations, which memory does not hold up.
         """
         fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
         return max(fitting, key=lambda sample: self.rate(sample, depth, slab), default=None)
@@ -80,9 +80,9 @@ class Calibration:
     ) -> float:
         """Updates per second of a tile over slabs of ``slab`` planes, or on an unbroken front.
 
-        ``unknown`` is what a border costs where none was measured. The plain sweep has no borders.
+        ``unknown`` is what a border costs where none was measured. Sweeps of one step have none.
         """
-        if slab is None or sample.levels == 1:
+        if slab is None or depth == 1:
             return sample.rate(depth)
         border = self.border(sample)
         return slabbed_rate(sample.rate(depth), unknown if border is None else border, slab)

@@ -120,8 +120,8 @@ def choose_tile(
     """Diamonds for deep sweeps, level order for one step, its stages fused.
 
     The fastest tile that was measured, over slabs of ``slab`` planes, else one sized to the
-    caches, and level order where memory hardly holds up the cores; options override both, and ask
-    for diamonds by any of their extents but the planes of the front.
+    caches, and in two dimensions level order where memory hardly holds up the cores; options
+    override both, and ask for diamonds by any of their extents but the planes of the front.
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row. With
@@ -141,9 +141,7 @@ def choose_tile(
     if measured is not None and (measured.levels > 1 or options.tile_rows):
         levels, planes = measured.levels, measured.planes
         columns, band, fetch = measured.columns, measured.band, measured.fetch
-    elif not asked and (
-        measured is not None or waiting_share(rates(problem, machine, threads)) < LEAST_GAIN
-    ):
+    elif not asked and (measured is not None or _gains_little(problem, machine, threads)):
         return _by_level(options, measured, False)
     else:
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
@@ -165,6 +163,16 @@ def choose_tile(
         options.tile_group or (measured.group if measured is not None else MOST_GROUP),
         fetch if options.tile_fetch is None else options.tile_fetch,
     )
+
+
+def _gains_little(problem: Problem, machine: Machine, threads: int) -> bool:
+    """Whether diamonds of which nothing was measured would hardly pay.
+
+    In two dimensions they are narrow, and their edges cost more than memory does where there are
+    many operations. In three they consist of whole rows, and what goes level by level begins anew
+    at every border of a slab.
+    """
+    return problem.ndim == 2 and waiting_share(rates(problem, machine, threads)) < LEAST_GAIN
 
 
 def _by_level(

@@ -29,6 +29,14 @@ def test_thin_slabs_prefer_a_tile_whose_borders_cost_less():
     assert (calibration.border(wide), calibration.border(MEASURED.samples[0])) == (2e-9, 0.5e-9)
 
 
+def test_level_by_level_borders_cost_too():
+    plain = Sample(1, 4, 3.1e9, border_seconds=1e-9)
+    calibration = Calibration((plain, Sample(16, 4, 3e9, border_seconds=0.1e-9)), 0.1e-9)
+    assert calibration.best(64) == calibration.best(1, 8) == plain
+    assert calibration.rate(plain, 1, 8) == 3.1e9
+    assert calibration.best(64, 8) == Sample(16, 4, 3e9, border_seconds=0.1e-9)
+
+
 def test_nothing_measured_nothing_chosen():
     assert Calibration(()).best(8) is None
     assert MEASURED.of(16, Tile("diamond", 32, 4)) == Sample(16, 4, 3e9)

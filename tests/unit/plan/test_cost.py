@@ -71,9 +71,10 @@ def test_moving_more_takes_longer_and_both_ways_at_once_is_what_was_measured(rea
     assert transfer_seconds(MACHINE, read, 0) == pytest.approx(read / 2e9)
 
 
-def choose(border, machine=MACHINE, **options):
+def choose(border, machine=MACHINE, by_level=None, **options):
     tiles = tuple(Sample(levels, 4, 2e9) for levels in (4, 8, 16))
-    calibration = Calibration((Sample(1, FRONT_PLANES, 5e8), *tiles), border)
+    plain = Sample(1, FRONT_PLANES, 5e8, border_seconds=by_level)
+    calibration = Calibration((plain, *tiles), border)
     problem = Problem("heat7", (2048, 512, 512), "float64", 96, initial={"u": 0.0})
     wanted = RunOptions.of(memory="512MiB", **options)
     return plan(problem, wanted, machine, 80 << 20, calibration)
@@ -82,7 +83,8 @@ def choose(border, machine=MACHINE, **options):
 def test_costly_borders_ask_for_thick_slabs():
     slabs = [choose(border, SLOW).schedule.slab_planes for border in (0.0, 1e-8, 3e-8)]
     assert slabs[0] < slabs[1] < slabs[2]
-    assert choose(1e-7, SLOW).tile.order == "level"  # which has no borders
+    assert choose(1e-7, SLOW).tile.order == "diamond"
+    assert choose(1e-7, SLOW, by_level=0.0).tile.order == "level"
 
 
 def test_a_run_held_up_by_the_disk_moves_slabs_of_many_requests():

@@ -357,11 +357,20 @@ def test_rows_that_are_not_cut_are_named(problem, words):
 def test_who_asks_for_an_extent_of_diamonds_gets_them_where_other_orders_are_faster(given):
     heat = Problem("heat7", (512, 512, 512), "float64", 64, initial={"u": 0.0})
     level = Calibration((Sample(levels=1, planes=8, updates_per_second=1e12),))
+    assert planned(heat, MACHINE, level, depth=32).tile.order == "level"
+    tile = planned(heat, MACHINE, level, depth=32, **given).tile
+    assert (tile.order, tile.columns or 64, tile.band or 3) == ("diamond", 64, 3)
+
+
+def test_where_nothing_was_measured_only_planes_of_one_row_go_level_by_level():
     fast = dataclasses.replace(MACHINE, memory_bandwidth=1e14)
-    for machine, calibration in ((MACHINE, level), (fast, None)):
-        assert planned(heat, machine, calibration, depth=32).tile.order == "level"
-        tile = planned(heat, machine, calibration, depth=32, **given).tile
-        assert (tile.order, tile.columns or 64, tile.band or 3) == ("diamond", 64, 3)
+    for name, shape, order in (
+        ("heat5", (4096, 4096), "level"),
+        ("heat7", (256, 256, 256), "diamond"),
+    ):
+        heat = Problem(name, shape, "float64", 64, initial={"u": 0.0})
+        assert planned(heat, fast, depth=32).tile.order == order
+        assert planned(heat, MACHINE, depth=32).tile.order == "diamond"
 
 
 def test_a_plan_tells_what_was_asked_for_in_vain():
