@@ -7,6 +7,7 @@ end, with the values that were written, and its own memory has to stay within th
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import json
 import os
@@ -34,6 +35,8 @@ IMPORTED = {
     "in.nc": (),
     "in.tif": (),
 }
+SAMPLES = 32767  # of a trace, the most of SEG-Y
+TRACES = ("import", "traces.h5", "--memory", "128MiB", "--to", "traces.segy")
 RAW = 'og.InputFile("in.raw", shape=(int(planes), 512, 512), dtype="<f4", offset=128)'
 BEGUN = {
     ".npy": 'og.InputFile("u.npy")',
@@ -152,6 +155,8 @@ class _Peaks:
         most = 1 if few else None
         for name, how in (*IMPORTED.items(),)[:most] if "import" in only else ():
             self._convert("import", name, *IMPORT, name, *how)
+        if "import" in only:
+            self._trace(min(100, SAMPLES) if few else SAMPLES)
         for name, given in (*BEGUN.items(),)[:most] if "begin" in only else ():
             made = self._made(given)
             self._run(f"run that begins with {name}", given, "out.run", {})
@@ -168,6 +173,29 @@ class _Peaks:
         self._take(f"{verb} to {name}", VERB, *words)
         self._check(InputFile(f"{self.folder}/{name}" + (":u/0" if "--levels" in words else "")))
         self._remove(name)
+
+    def _trace(self, samples: int) -> None:
+        """Traces as a file of SEG-Y; what receivers saw is in memory as long as a run is."""
+        h5py, traces = importlib.import_module("h5py"), self.planes * EDGE * EDGE // samples
+        shape, cells = (traces, samples), np.arange(samples, dtype="f4")
+        with h5py.File(self.folder / TRACES[1], "x") as file:
+            array, times = (
+                file.create_dataset("u", shape, "f4"),
+                file.create_dataset("time", data=np.arange(samples) * 0.001),
+            )
+            times.make_scale("time")
+            array.dims[0].label = "trace"
+            array.dims[1].attach_scale(times)
+            for number in range(traces):
+                array[number] = cells + number
+        self._take("import to traces.segy", VERB, *TRACES)
+        source = open_file(InputFile(f"{self.folder}/{TRACES[-1]}"))
+        for number in range(traces):
+            values = source.read((range(number, number + 1), range(samples)))
+            if not np.array_equal(values[0], cells + number):
+                raise ExecutionError(f"{TRACES[-1]} does not hold the values that were written")
+        source.close()
+        self._remove(TRACES[1], TRACES[-1])
 
     def _made(self, given: str) -> list[str]:
         """Make the file that a run is to begin with, outside of the group; its name."""

@@ -9,9 +9,11 @@ import pytest
 
 import outgrid as og
 from outgrid.errors import StoreError, UsageError
+from outgrid.observe import snapshots
 from outgrid.runs import single
 from outgrid.runs.leftovers import leftovers
 from outgrid.runs.verify import verify
+from outgrid.storage.export import export
 
 h5py = pytest.importorskip("h5py")
 
@@ -207,6 +209,121 @@ def test_no_array_is_copied_but_the_smallest(apart_of_all, tmp_path, monkeypatch
     assert not [*found.out.glob("*.npy"), *found.out.glob("scratch")]
 
 
+@pytest.fixture
+def copied(monkeypatch):
+    """Names of the files that arrays are copied from when a run is over."""
+    names, copy = list[str](), single._copy_field
+    monkeypatch.setattr(
+        single, "_copy_field", lambda of, *given: names.append(of.stem) or copy(of, *given)
+    )
+    return names
+
+
+@pytest.mark.parametrize("tier", ["memory", "swap"])
+def test_fields_in_memory_are_copied_to_their_places(apart_of_all, tmp_path, copied, tier):
+    found = og.run(several(), out=tmp_path / "r.h5", **PIECES | {"tier": tier})
+    assert copied == ["snapshot.1"]  # that shares a block with others
+    same(found, apart_of_all)
+    assert not verify(found.out).errors
+    assert not [*found.out.glob("*.npy"), *found.out.glob("scratch")]
+
+
+@pytest.mark.parametrize("stop", [0, 27])
+@pytest.mark.parametrize("cut", [False, True])
+def test_spread_fields_are_copied_to_their_places(
+    apart_of_all, tmp_path, copied, cut_off, monkeypatch, stop, cut
+):
+    path, places = tmp_path / "r.h5", [tmp_path / "a", tmp_path / "b"]
+    given = PIECES | {"scratch": places, "stripe": "4 KiB"}
+
+    def begin():
+        og.run(several(), out=path, depth=3, commit_every=1e-6, **given)
+
+    if stop:
+        cut_off(stop, begin)
+        assert not verify(tmp_path / "r.run").errors
+    if cut:  # while it copies
+
+        def copy(source, target, transfers):
+            export(source, target, transfers)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("outgrid.execution.export", copy)
+            with pytest.raises(KeyboardInterrupt):
+                og.resume(path, depth=2, **PIECES) if stop else begin()
+        assert not verify(tmp_path / "r.run").errors
+    if stop or cut:
+        found = og.resume(path, depth=1, **PIECES)
+    else:
+        begin()
+        found = og.open(path)
+    assert copied == ["snapshot.1"]
+    same(found, apart_of_all)
+    assert not verify(found.out).errors
+    assert not [*found.out.glob("*.npy"), *found.out.glob("scratch"), *tmp_path.glob("[ab]/*")]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_snapshots_beside_another_state_are_copied_once(
+    apart_of_all, tmp_path, copied, cut_off, monkeypatch, cut
+):
+    path = tmp_path / "r.h5"
+    cut_off(14, lambda: og.run(several(), out=path, depth=3, commit_every=1e-6, **PIECES))
+    moved, copy = list[int](), snapshots.copy_array
+    monkeypatch.setattr(
+        snapshots, "copy_array", lambda *given: moved.append(given[1]) or copy(*given)
+    )
+    if cut:  # where results are in place, and snapshots beside them
+
+        def fail(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(single, "_described", fail)
+            with pytest.raises(KeyboardInterrupt):
+                og.resume(path, **PIECES | {"depth": 2})
+        found = og.resume(path, **PIECES | {"depth": 2})
+    else:
+        found = og.resume(path, **PIECES | {"depth": 2})
+    assert moved == [found.record.offsets["snapshot.0"]] * (1 + cut)
+    assert copied == ["snapshot.1"]
+    same(found, apart_of_all)
+    assert not verify(found.out).errors
+
+
+@pytest.mark.parametrize("stop", [0, 9, 14])
+def test_fields_with_regions_are_where_they_belong(tmp_path, copied, cut_off, stop):
+    @og.stencil
+    def pair(u, m, *, k):
+        return [{"m": 0.5 * m + 0.1 * u[1, 0, 0]}, {"u": u + k * og.laplacian(u) - m[1, 0, 0]}]
+
+    problem = og.Problem(
+        pair,
+        (40, 32, 48),
+        "float32",
+        6,
+        {"k": 0.1},
+        initial={"u": "sin(x)*cos(y+z)", "m": "x"},
+        regions={"m": [og.Box(z=(3, 5)), og.Box(z=(30, 33))]},
+        snapshots=[og.Snapshot("m", every=2)],
+    )
+    given = PIECES | {"depth": 2}
+    wanted = og.run(problem, out=tmp_path / "folder", **given)
+    path = tmp_path / "r.h5"
+    if stop:
+        cut_off(stop, lambda: og.run(problem, out=path, commit_every=1e-6, **given))
+        found = og.resume(path, **given)
+    else:
+        found = og.run(problem, out=path, **given)
+    assert not copied
+    same(found, wanted)
+    assert by_h5py(path)["m"].tobytes() == wanted["m"].tobytes()
+    kept, whole = path.stat(), 40 * 32 * 48 * 4
+    assert 512 * kept.st_blocks < kept.st_size - whole // 2
+    assert not verify(found.out).errors
+
+
 @pytest.mark.parametrize("stop", [1, 8, 27])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_a_run_goes_on_in_the_file_of_all_arrays(apart_of_all, tmp_path, cut_off, stop, depth):
@@ -301,13 +418,7 @@ def faded(tmp_path_factory):
     return result
 
 
-def test_snapshots_of_a_run_that_may_end_early_are_copied_but_the_first(
-    faded, tmp_path, monkeypatch
-):
-    copied, copy = list[str](), single._copy_field
-    monkeypatch.setattr(
-        single, "_copy_field", lambda of, *given: copied.append(of.stem) or copy(of, *given)
-    )
+def test_snapshots_of_a_run_that_may_end_early_are_copied_but_the_first(faded, tmp_path, copied):
     found = og.run(fading(), out=tmp_path / "r.h5", **GIVEN)
     same(found, faded)
     assert not verify(found.out).errors

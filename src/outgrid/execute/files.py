@@ -99,7 +99,8 @@ class Files:
             for level in self.plan.schedule.arrivals:
                 for number in (0, 1):  # what that process had made, with other sweeps to go
                     path = self.folder.working.path(level, number)
-                    path.unlink(missing_ok=True)
+                    if self._result(level).within is None:
+                        path.unlink(missing_ok=True)
                     sums_path(path).unlink(missing_ok=True)
             self._make_results()
         return self._stores(self._open, parity)
@@ -196,20 +197,37 @@ class Files:
     def _make_results(self) -> None:
         for level in self.plan.schedule.arrivals:
             if not level.constant:
-                path, dtype = self.folder.working.path(level, 0), self.plan.dtype_of(level.field)
-                store = DirectStore.create(path, self.shape, dtype, self.transfers, sums=True)
+                store = DirectStore.create_as(self._result(level), self.transfers)
                 self._opened.append(store)
                 self.leaving[level.field, level.level] = store
 
+    def _result(self, level: Arrival) -> NewField:
+        """What a field is copied into in the end."""
+        path, dtype = self.folder.working.path(level, 0), self.plan.dtype_of(level.field)
+        within = self.folder.working.within(path, self.shape, dtype)
+        return NewField(path, self.shape, dtype, sums=True, within=within)
+
     def _make_together(self, together: Together) -> None:
-        """Make the files that all fields lie in, for both parities."""
+        """Make the files that all fields lie in, of each parity that is wanted."""
         dtype = self.plan.dtype_of(together.field.removesuffix(PREVIOUS))
-        for parity in (0, 1):
-            path, nbytes = together.file(self.folder.scratch, parity), together.nbytes[parity]
-            given = path, self.shape, dtype, self.transfers
-            store = DirectStore.create(*given, file_bytes=nbytes)
-            self._reserved &= store.reserved
-            store.close()
+        holes = self._absent_bytes(together) if together.nbytes[1] else ()
+        for parity, nbytes in enumerate(together.nbytes):
+            if nbytes:
+                given = together.file(self.folder.scratch, parity), self.shape, dtype
+                store = DirectStore.create(*given, self.transfers, file_bytes=nbytes, holes=holes)
+                self._reserved &= store.reserved
+                store.close()
+
+    def _absent_bytes(self, together: Together) -> tuple[range, ...]:
+        """Where in the files that fields lie in together nothing is ever written, in order."""
+        fields = {level_name(level): level.field for level in self.plan.schedule.kept}
+        holes: list[range] = []
+        for name, at in sorted(together.offsets.items(), key=lambda place: place[1]):
+            if name in fields:
+                size = self.plan.plane_bytes(fields[name])
+                absent = self._absent(fields[name])
+                holes += [range(at + size * some.start, at + size * some.stop) for some in absent]
+        return tuple(holes)
 
     def _create(self, path: Path, field: str, shape: tuple[int, ...]) -> Store:
         dtype, absent = self.plan.dtype_of(field), self._absent(field)

@@ -28,7 +28,7 @@ from outgrid.runs.frames import Frames, frames_of, snapshot_files, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
-from outgrid.runs.together import Place, take_copy
+from outgrid.runs.together import Place, copy_array
 from outgrid.stencil.dtypes import KINDS
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
@@ -56,15 +56,19 @@ class Snapshots(Observer):
             frames.out.name: frames.within for frames in self._frames if frames.within is not None
         }
 
-    def _take_out(self) -> None:
-        """Give snapshots files of their own that lie beside another state than the last one."""
+    def _move(self) -> None:
+        """Copy snapshots that lie beside another state to where the last one is."""
         folder, whole = self.run.folder, self.run.whole
-        if folder.together is None or not folder.together.file(folder.scratch, 0).exists():
+        if folder.together is None or not self._within:
+            return
+        beside, last = folder.together.file(folder.scratch, 0), folder.together.result(self.run.out)
+        if not beside.exists() or not last.exists():
             return
         for name, snapshot in snapshots_by_file(whole.snapshots).items():
-            if name in self._within and not (self.run.out / name).exists():
+            if name in self._within:
+                _, begin = self._within[name]
                 shape, dtype = snapshot.shape(whole.shape, whole.steps), whole.dtype_kept(snapshot)
-                take_copy(*self._within[name], self.run.out / name, shape, dtype)
+                copy_array(beside, begin, last, begin, shape, dtype)
 
     @classmethod
     def watches(cls, problem: Problem, options: RunOptions) -> bool:
@@ -126,7 +130,7 @@ class Snapshots(Observer):
         comm.share(None)  # all have written
         if comm.rank:
             return Noted()
-        self._take_out()
+        self._move()
         place(run.out, run.whole)
         whole = self._frames
         if run.folder.out != run.out:

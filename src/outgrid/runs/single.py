@@ -6,12 +6,13 @@
 
 The library of the format makes a skeleton, a sparse file in which the place of each array is set
 aside, and says where that is. It does so before the run begins, and all fields and snapshots,
-arrays with an axis of steps, are written there, see `Together`. In the end the 4096 bytes before
-the first field are replaced, and what the skeleton has between and behind the arrays is written
-there. Arrays that have a file of their own are copied to their places, within the kernel where it
-can: snapshots of a run that may end early, of which nobody knows how many there will be, and fields
-that are spread or kept in memory. Image data of VTK have one list of times for all arrays in a
-file: there each snapshot becomes a file of its own, `heat.snapshot.0.vtkhdf`.
+arrays with an axis of steps, are written there, see `Together`. Fields that are spread or kept in
+memory are copied there when the last state is complete. In the end the 4096 bytes before the first
+field are replaced, and what the skeleton has between and behind the arrays is written there. Arrays
+that have a file of their own are copied to their places, within the kernel where it can: snapshots
+of a run that may end early, of which nobody knows how many there will be, and all fields where
+working files and results lie on two file systems. Image data of VTK have one list of times for all
+arrays in a file: there each snapshot becomes a file of its own, `heat.snapshot.0.vtkhdf`.
 
 All of it follows from the manifest and is written before the record. A process that goes on gives
 the first array of each file its `.npy` head back, and does it again.
@@ -142,8 +143,9 @@ def lie_together(
 ) -> Together | None:
     """Where in the one ``file`` of a run its arrays are going to be; None where they are copied.
 
-    Those are written there from the beginning which are files, all of one disk, and behind none
-    whose number of steps is not known. Raises UsageError where the library is missing.
+    Those are written there which are behind none whose number of steps is not known: from the
+    beginning, or, where fields are no files, once the last state is complete. Raises UsageError
+    where the library is missing.
     """
     if not can_lie_together(file, folder, chosen):
         return None
@@ -160,20 +162,21 @@ def lie_together(
     if offsets.get(first) != HEADER_BYTES or len(offsets) < 2:
         return None
     ends = {name: offset + _nbytes(there[name]) for name, offset in offsets.items()}
-    both = max(ends.values()), max(end for name, end in ends.items() if name in fields)
-    return Together(first, offsets, both)
+    other = max(end for name, end in ends.items() if name in fields)
+    in_files = chosen.outlives and folder.spread is None
+    return Together(first, offsets, (max(ends.values()), other if in_files else 0))
 
 
 def can_lie_together(file: str, folder: RunFolder, chosen: Plan) -> bool:
-    """Whether a run may write its arrays to their places in one file."""
-    schedule = chosen.schedule
+    """Whether a run may write its arrays to their places in one file.
+
+    Not where working files and results lie on two file systems, nor where files of their own are
+    kept beside fields in memory.
+    """
     return (
         bool(file)
-        and folder.spread is None
-        and chosen.outlives
-        and TIERS[chosen.store_tier].files
         and mount_of(folder.out) == mount_of(folder.scratch)
-        and all(schedule.bands(level.field) is None for level in schedule.kept)
+        and (TIERS[chosen.store_tier].files or not chosen.outlives)
     )
 
 

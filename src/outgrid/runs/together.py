@@ -7,7 +7,8 @@
 A run that leaves one file writes its arrays to where the library of the format will want them, so
 that none is copied in the end. State 0 is in the files of such a parity that the last state is in
 those of parity 0, where the snapshots are; one that is resumed with another number of sweeps ends
-in the other one, and its snapshots are copied.
+in the other one, and its snapshots are copied. Where fields are no files there is that of parity 0
+alone, into which the last state is copied.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from outgrid.durable import partial_path
-from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, reserve_npy
+from outgrid.formats.source import writing
 from outgrid.regular import own
 
-__all__ = ["Place", "Together", "copy_bytes", "take_copy"]
+__all__ = ["Place", "Together", "copy_array", "copy_bytes", "take_copy"]
 
 COPY_BYTES = 4 << 20
 
@@ -39,7 +40,7 @@ Place: TypeAlias = tuple[Path, int]
 class Together(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first byte of each array, by name, in the files of ``field``, the first of them.
 
-    The files of parity 0 and 1 are so many ``nbytes`` long.
+    The files of parity 0 and 1 are so many ``nbytes`` long; of 0 there is none.
     """
 
     field: str
@@ -50,11 +51,15 @@ class Together(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The working file of a parity."""
         return scratch / f"{self.field}.{parity}.npy"
 
+    def result(self, out: Path) -> Path:
+        """The file of the last state, in place."""
+        return out / f"{self.field}.npy"
+
     def frames(self, out: Path, scratch: Path, name: str) -> Place | None:
         """Where the frames of that name begin, in which file; None where they have one apart."""
         if name not in self.offsets:
             return None
-        working, result = self.file(scratch, 0), out / f"{self.field}.npy"
+        working, result = self.file(scratch, 0), self.result(out)
         there = result if result.exists() and not working.exists() else working
         return there, self.offsets[name]
 
@@ -64,20 +69,25 @@ def take_copy(of: Path, offset: int, path: Path, shape: tuple[int, ...], dtype: 
 
     Raises StoreError.
     """
-    partial, nbytes = partial_path(path), prod(shape) * np.dtype(dtype).itemsize
-    try:
+    partial = partial_path(path)
+    with writing(partial):
         partial.unlink(missing_ok=True)
         reserve_npy(partial, shape, dtype)
-        with (
-            open(of, "rb", buffering=0, opener=own) as given,
-            open(partial, "r+b", buffering=0, opener=own) as to,
-        ):
-            copy_bytes(given.fileno(), offset, to.fileno(), HEADER_BYTES, nbytes)
-            os.fsync(to.fileno())
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot write", path=partial, errno=error.errno) from error
+    copy_array(of, offset, partial, HEADER_BYTES, shape, dtype)
+
+
+def copy_array(
+    of: Path, begin: int, to: Path, at: int, shape: tuple[int, ...], dtype: DTypeLike
+) -> None:
+    """Copy an array from where it begins in a file into another one, durably. Raises StoreError."""
+    with (
+        writing(to),
+        open(of, "rb", buffering=0, opener=own) as given,
+        open(to, "r+b", buffering=0, opener=own) as taken,
+    ):
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        copy_bytes(given.fileno(), begin, taken.fileno(), at, nbytes)
+        os.fsync(taken.fileno())
 
 
 def copy_bytes(of: int, begin: int, to: int, at: int, nbytes: int) -> None:

@@ -68,6 +68,8 @@ class Working:
         name, parity = level_of(path.name)
         if self.together is None or parity is None or name not in self.together.offsets:
             return None
+        if self.parts(path) is not None:
+            return None
         header = Header(shape, np.dtype(dtype), False, self.together.offsets[name])
         return Within(self.together.file(self.scratch, parity), header)
 

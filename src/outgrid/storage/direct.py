@@ -86,13 +86,15 @@ class DirectStore(LaidOut):
         sums: bool = False,
         absent: tuple[range, ...] = (),
         file_bytes: int = 0,
+        holes: tuple[range, ...] = (),
     ) -> Self:
         """A new file of zeroes, its space reserved, so that the disk cannot fill up later.
 
-        Where it is to hold other things behind the field, it is of `file_bytes`.
+        Where it is to hold other things behind the field, it is of `file_bytes`. No space is
+        reserved for `holes`, ranges of bytes in order, nor for `absent` planes: these are never
+        written.
 
-        With `sums` the checksum of every row that is written is kept in a file beside it. `absent`
-        planes are never written, and no space is reserved for them.
+        With `sums` the checksum of every row that is written is kept in a file beside it.
 
         Raises StoreError where the file exists already (unless `overwrite`), where the disk has not
         the space (saying how much it needs and has), or where the file cannot be made; what was
@@ -101,7 +103,10 @@ class DirectStore(LaidOut):
         path = Path(path)
         layout = Layout.of(shape, dtype, HEADER_BYTES)
         nbytes = max(HEADER_BYTES + layout.nbytes, file_bytes)
-        needed = nbytes - layout.plane_bytes * sum(map(len, absent))
+        pitch, begin = layout.plane_bytes, layout.data_offset
+        absent_bytes = (range(begin + pitch * p.start, begin + pitch * p.stop) for p in absent)
+        holes = (*holes, *absent_bytes)
+        needed = nbytes - sum(map(len, holes))
         try:
             if overwrite:
                 # A new file under the old name: whoever has the old one open keeps it.
@@ -119,9 +124,7 @@ class DirectStore(LaidOut):
         try:
             if reserve:
                 _require_space(path, needed)
-                reserved = (
-                    _reserve_present(path, layout, absent) if absent else file.reserve(nbytes)
-                )
+                reserved = _reserve_other(path, holes, nbytes) if holes else file.reserve(nbytes)
             else:
                 os.truncate(path, nbytes)
                 reserved = False
@@ -174,6 +177,8 @@ class DirectStore(LaidOut):
             file.close()
             raise
         store.path = within.path
+        store.leave_out(new.absent)
+        store._new = True
         return store
 
     @classmethod
@@ -256,14 +261,13 @@ class DirectStore(LaidOut):
             self._sums.close()
 
 
-def _reserve_present(path: Path, layout: Layout, absent: tuple[range, ...]) -> bool:
-    """Make a file as large as a field, with space for all but some planes; whether it is there."""
-    os.truncate(path, layout.data_offset + layout.nbytes)
+def _reserve_other(path: Path, holes: tuple[range, ...], nbytes: int) -> bool:
+    """Make a file of so many bytes, with space for all but `holes`; whether it is there."""
+    os.truncate(path, nbytes)
     descriptor = own(path, os.O_RDWR)
     try:
-        for planes in other_planes(absent, layout.planes):
-            start = layout.data_offset + planes.start * layout.plane_bytes
-            os.posix_fallocate(descriptor, start, len(planes) * layout.plane_bytes)
+        for there in other_planes(holes, nbytes):
+            os.posix_fallocate(descriptor, there.start, len(there))
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
             raise
