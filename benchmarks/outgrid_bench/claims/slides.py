@@ -16,6 +16,11 @@ UNEVEN = Reason(
     "chunks of 14 MB are 13.4 stripes of 1 MiB: 2 on five of 8 disks and 1 on three, which wait; "
     "0.83 of the rate is what that leaves. The paper has chunks of 70 MB",
 )
+APART = Reason(
+    "hardware",
+    "emulated disks share no bus and no controller, which kept 4 to 10 % of the rate in the paper; "
+    "here 16 of them give all that they are asked for, however files lie on them",
+)
 SLIDES = Paper(
     "flash to GPU",
     "Shirahata, Sato and Matsuoka, matrices streamed from many disks",
@@ -92,6 +97,7 @@ SLIDES = Paper(
             "number of disks",
             "reading 16 disks over reading one",
             *between(0.924 * 16, 0.962 * 16),
+            APART,
         ),
         Claim(
             "read.raw",
@@ -106,6 +112,7 @@ SLIDES = Paper(
             "raw and RAID 0",
             "reading stripes of 1 MB over 16 disks, share of 16 times one as rated",
             *near(0.924, 0.05),
+            APART,
         ),
         Claim(
             "read.small",
@@ -113,6 +120,7 @@ SLIDES = Paper(
             "raw and RAID 0",
             "reading separately over reading stripes of 64 KB",
             *near(1.10, 0.05),
+            APART,
         ),
         Claim(
             "write.stripes",
@@ -120,6 +128,7 @@ SLIDES = Paper(
             "raw and RAID 0",
             "writing stripes of 1 MB over 16 disks, share of 16 times one as rated",
             *near(0.902, 0.05),
+            APART,
         ),
         Claim(
             "write.best",

@@ -293,7 +293,7 @@ def _path_rows(
         ]
         for count in counts:
             samples: dict[tuple[str, str], list[float]] = {}
-            agrees: dict[tuple[str, str], bool] = {}
+            agrees: dict[str, bool] = {}
             for turn in range(rounds):
                 for layout, stripe in [*LAYOUTS.items()][:: -1 if turn % 2 else 1]:
                     if count == 1 and stripe:
@@ -307,11 +307,11 @@ def _path_rows(
                         for kind in ("read", "write"):
                             rate = batches.rate(kind, seconds)
                             samples.setdefault((layout, kind), []).append(rate)
-                            right = agrees.get((layout, kind), True)
+                        if turn == rounds - 1:
                             parts = [noise.path for noise in noises[:count]] if stripe else ()
-                            agrees[layout, kind] = right and batches.agree(parts, stripe or WHOLE)
+                            agrees[layout] = batches.agree(parts, stripe or WHOLE)
             rows += [
-                _row("paths", layout, kind, 2 * MIB, rates, agrees[layout, kind], 16, count)
+                _row("paths", layout, kind, 2 * MIB, rates, agrees[layout], 16, count)
                 for (layout, kind), rates in samples.items()
             ]
     return rows
