@@ -70,6 +70,14 @@ MEMORY = Reason(
 )
 
 
+PIECES = Reason(
+    "hardware",
+    "Linux 6.18 reads mapped files of an emulated disk in pieces of 4 KiB, by its counters, in "
+    "order too, and the disk is asked for as few of these as an ioDrive2 reads; the disk that is "
+    "here gives 1146 MiB/s in order and 13 at random",
+)
+
+
 def _suite(key: str, text: str, bounds: Bounds, reason: Reason | None = None) -> Claim:
     return Claim(key, "io", "figures 3 and 4", text, *bounds, reason)
 
@@ -160,6 +168,7 @@ BUS = Paper(
             "beyond.order",
             "file beyond memory, mapped reads of 1 MiB, in order over random",
             at_least(510 / 60, 0.7),
+            PIECES,
         ),
         _suite(
             "beyond.async",
