@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import api
+from outgrid.durable import partial_path
 from outgrid.formats.npy import HEADER_BYTES, reserve_npy
 from outgrid.result import Result
 from outgrid.reversal.cuts import Piece
@@ -86,12 +87,13 @@ class Back:
         task, progress = self.task, self.progress
         before = api.open_run(task.out / progress.before) if progress.before else None
         begun = task.begun(before)
-        begun |= {name: str(path) for name, path in self._added(piece.high, begun)}
+        name = f"back.{piece.low}"
+        there = (task.out / name).exists()  # and reads the files with what is added
+        begun |= {of: str(path) for of, path in self._added(piece.high, begun, there)}
         before_all = np.zeros((int(piece.low == 0), self.residual.shape[1]))
         seen = self.residual[max(0, piece.low - 1) : piece.high]
         residual = np.concatenate([before_all, seen])
         one, posed = task.problem_back(piece, begun, residual, self.bars.reductions, history)
-        name = f"back.{piece.low}"
         made = task.run(posed, name)
         self._take_numbers(one, piece, made)
         former, progress.before, progress.low = progress.before, name, piece.low
@@ -110,8 +112,11 @@ class Back:
             for name, (of, step) in one.summed.items():
                 numbers[of][low + step] += float(reductions[name][turn])
 
-    def _added(self, step: int, begun: dict[str, Any]) -> Iterator[tuple[str, Path]]:
-        """Files of the cotangents with what the objective adds to them after a step."""
+    def _added(self, step: int, begun: dict[str, Any], there: bool) -> Iterator[tuple[str, Path]]:
+        """Files of the cotangents with what the objective adds to them after a step.
+
+        They are made unless they are ``there``.
+        """
         problem = self.task.problem
         added: dict[str, list[tuple[tuple[range, ...], Any]]] = {}
         whole = tuple(map(range, problem.shape))
@@ -133,9 +138,10 @@ class Back:
         for field, parts in added.items():
             name = cotangent(field)
             path = self.task.out / f"added.{step}.{name}.npy"
-            if self.task.comm.rank == 0:
+            if self.task.comm.rank == 0 and not (there and path.exists()):
                 before = array_of(begun[name]) if name in begun else None
-                into = np.lib.format.open_memmap(path, "w+", problem.dtype, problem.shape)
+                partial = partial_path(path)
+                into = np.lib.format.open_memmap(partial, "w+", problem.dtype, problem.shape)
                 for plane in problem.interior[
                     0
                 ]:  # of zeroes, which take no space, where nothing is
@@ -144,6 +150,7 @@ class Back:
                     for cells, values in parts:
                         self._add(into[plane], plane, cells, values)
                 into.flush()
+                partial.rename(path)
             self.task.comm.share(None)
             yield name, path
 

@@ -16,10 +16,9 @@ from outgrid.comm import Comm, world
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
-from outgrid.execute.fill import not_finite
-from outgrid.formats.input import InputFile
 from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
 from outgrid.numbers import number_type
+from outgrid.observe.finite import not_finite
 from outgrid.plan.tables import traced_bytes
 from outgrid.record import RECORD_NAME
 from outgrid.result import Result
@@ -336,7 +335,7 @@ class Task:
         dtypes: dict[str, str] = {}
         for coefficient in problem.stencil.coefficients:
             if coefficient.name in initial:
-                initial[coefficient.name] = self._coefficient(coefficient.name)
+                initial[coefficient.name] = problem.initial[coefficient.name]
                 dtypes[coefficient.name] = problem.dtype_of(coefficient.name)
         for name, (of, after) in one.states.items():
             initial[name] = self._states(of, firsts, after, history)
@@ -393,18 +392,6 @@ class Task:
         past, initial = name + PREVIOUS, problem.initial
         both = past in initial and initial[past] is initial[name]  # one value begins both levels
         return (cotangent(name), cotangent(past)) if both else (cotangent(name),)
-
-    def _coefficient(self, name: str) -> Any:
-        """A coefficient as runs back read it: where it lies, if that is a plain file."""
-        given = self.problem.initial[name]
-        if name in self.problem.regions:  # whose file may hold other values outside
-            return given
-        if isinstance(given, InputFile) and given == InputFile(given.path) and self.kept:
-            plain = given.path.endswith(".npy") and read_header(given.path)
-            wanted = self.problem.shape, np.dtype(self.problem.dtype_of(name))
-            if plain and not plain.fortran_order and (plain.shape, plain.dtype) == wanted:
-                return Series(given.path, 0, 0)
-        return given
 
     def _states(self, of: str, firsts: range, after: int, history: History | int) -> Series:
         step = firsts.step // self.every if len(firsts) > 1 else 0
