@@ -75,9 +75,8 @@ class Execution:
             remote.take(run.plan)
         self.parity = self.before.parity
         self.seals = Seals.of(self.manifest.identity, run.plan, run.done)
-        self.files = Files(
-            run.folder, run.plan, run.options, transfers, self.seals, remote, run.given.series
-        )
+        given = run.given.series, self.before.uncopied
+        self.files = Files(run.folder, run.plan, run.options, transfers, self.seals, remote, *given)
         self.account = Account(run.problem, run.plan, transfers, self.before, run.done)
         self.observers = observers_of(run)
         self.site: Site[Any] | None = None
@@ -101,7 +100,7 @@ class Execution:
             there = not self.run.problem.steps and self.manifest.exported
             return {} if there else self._open_stores()
         try:
-            stores = self._begin(durable)
+            stores = self._begin(durable, inputs)
             given = durable.fields(self.run.plan.schedule.kept) if durable is not None else None
             self.fill(stores, progress, given, inputs)
         except BaseException:
@@ -112,12 +111,18 @@ class Execution:
             raise
         return stores
 
-    def _begin(self, durable: Durable | None) -> dict[StoreKey, Store]:
+    def _begin(self, durable: Durable | None, inputs: Inputs) -> dict[StoreKey, Store]:
         """Say what is going to be made, and make and reserve the files of all levels.
 
-        With what is ``durable`` of a run that goes on in them.
+        With what is ``durable`` of a run that goes on in them, or ``inputs`` that lie as the run
+        keeps them.
         """
         run = self.run
+        if run.plan.uncopied:
+            self.files.uncopied = inputs.places(run.plan.uncopied)
+            self.ledger.manifest = msgspec.structs.replace(
+                self.manifest, uncopied=self.files.uncopied
+            )
         run.folder.create(self.manifest)
         reserve_results(run.plan, run.folder)
         self.ledger.manifest = self.observers.begin(self.manifest, durable)
@@ -155,7 +160,7 @@ class Execution:
 
         filled = fill(
             InitialValues(run.problem, schedule.stored.box, given or {}, inputs, schedule.bands),
-            schedule.kept,
+            tuple(level for level in schedule.kept if level_name(level) not in run.plan.uncopied),
             store_of,
             self.transfers,
             self.observers.looks_at_initial(),
@@ -305,6 +310,7 @@ class Execution:
                     self._swept(progress),
                     self.observers.looks_at_leaving(),
                     self if self.observers.somebody_tells else None,
+                    self.observers.looks_at_arriving(),
                 ),
                 tally=self.account.tally,
                 stop=stop,
@@ -393,6 +399,7 @@ class Execution:
         """Say durably that everything up to ``point`` of this process's sweeps is there."""
         if self.site is not None:
             self.site.settle()
+        self.files.check_unchanged(point.state)
         self.observers.check(point)
         if self.manifest.durable:
             self._keep(point)

@@ -16,6 +16,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import Stopped
 from outgrid.execute.inputs import Inputs, check_inputs, decoding_told
 from outgrid.execute.kernels import another_compiler, check_kernel, compiled, compiler_told
+from outgrid.execute.lying import copied
 from outgrid.execute.packing import sampled
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Listener, doing, say
@@ -58,17 +59,17 @@ def plan(
     """
     sharing = sharing_of(options, ONE if machine is not None else comm)
     inputs = Inputs(problem)
-    shares = sampled(problem, inputs)
+    known = sampled(problem, inputs), copied(problem, inputs, sharing)
     if machine is not None:
         with inputs:
-            planning = Planning.of(sharing, machine, begin, shares)
+            planning = Planning.of(sharing, machine, begin, *known)
             settled = planning.settled(problem)
             return _told(planning.first(settled.problem), settled.told, None)
 
     def mine(remote: Borrowed | None) -> Plan:
-        known = known_machine(sharing.scratch())
+        machine = known_machine(sharing.scratch())
         with inputs:
-            planning = Planning.of(sharing, known, begin, shares)
+            planning = Planning.of(sharing, machine, begin, *known)
             settled = planning.settled(problem)
             chosen = planning.first(settled.problem)
         folders = folders_to_make(sharing.options)
@@ -173,9 +174,12 @@ def _road(
     stop_in_time(stop, options.stop_after_seconds)
 
     # Plan.
+    if durable is not None:
+        durable.check_unchanged()
     machine = known_machine(sharing.scratch(durable))
     shares = sampled(problem, inputs, durable)
-    planning = Planning.of(sharing, machine, shares=shares)
+    uncopied = copied(problem, inputs, sharing, durable)
+    planning = Planning.of(sharing, machine, shares=shares, copied=uncopied)
     settled = planning.settled(problem, durable)
     problem, planning = settled.problem, planning.going_on(settled.problem, durable)
     chosen = planning.first(problem)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,6 +38,7 @@ from outgrid.purposes import Start, check_purposes
 from outgrid.runs.frames import by_planes, sums_within
 from outgrid.runs.group import Durable
 from outgrid.runs.places import is_spread
+from outgrid.runs.seals import level_name
 from outgrid.runs.space import free_bytes
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
@@ -67,9 +69,10 @@ WORTH_PROBING_SECONDS = 60.0
 WORTH_PACKING, WORTH_PACKING_SECONDS = 0.97, 1.0
 
 Shares = Callable[[tuple[Arrival, ...]], Mapping[str, float]]
+Copied = Callable[[Plan], Mapping[str, str]]
 
 
-def _unknown(_kept: tuple[Arrival, ...]) -> Mapping[str, float]:
+def _unknown(_: object) -> Mapping[str, Any]:
     return {}
 
 
@@ -80,7 +83,8 @@ class Planning:
     ``shared`` where they share the grid, else one of them has it all. ``machine`` is what each can
     count on, ``scratch`` the folder in which a rank keeps its working files. A run that goes on
     does so within a sweep, from its ``begin``, or with the ``part`` that this rank has. ``shares``
-    says into which share of their bytes coefficients can be packed.
+    says into which share of their bytes coefficients can be packed, ``copied`` why levels that lie
+    in files are copied before the first sweep, "" for those that are not.
     """
 
     options: RunOptions
@@ -91,6 +95,7 @@ class Planning:
     begin: Begin | None = None
     part: RankPart | None = None
     shares: Shares = _unknown
+    copied: Copied = _unknown
 
     @classmethod
     def of(
@@ -99,11 +104,13 @@ class Planning:
         machine: Machine,
         begin: Begin | None = None,
         shares: Shares = _unknown,
+        copied: Copied = _unknown,
     ) -> Planning:
         """That of one rank, all of which call this, on a ``machine`` of its own."""
         least, scratch = least_of(machine, sharing.comm), sharing.scratch()
         options, alone = sharing.options, sharing.alone
-        return cls(options, least, sharing.comm, not alone, scratch, begin, shares=shares)
+        given = options, least, sharing.comm, not alone, scratch, begin
+        return cls(*given, shares=shares, copied=copied)
 
     @property
     def stays(self) -> bool:
@@ -319,7 +326,7 @@ class Planning:
             worth = other.predicted_seconds < WORTH_PACKING * chosen.predicted_seconds
             if other.packed and (worth or options.pack == "always"):
                 chosen = other
-        return _worn(chosen, problem, options)
+        return _worn(_uncopied(chosen, self.copied(chosen)), problem, options)
 
     @property
     def _fixed_bytes(self) -> int:
@@ -460,6 +467,28 @@ def _can_pack(chosen: Plan, options: RunOptions) -> bool:
         and chosen.device is None
         and (chosen.predicted_seconds > WORTH_PACKING_SECONDS or options.pack == "always")
         and not is_spread(options)
+    )
+
+
+def _uncopied(chosen: Plan, copied: Mapping[str, str]) -> Plan:
+    """The plan without the copies of levels that are read where they lie; why others are copied."""
+    volume, levels = chosen.volume, list[str]()
+    fill_bytes, disk_bytes = volume.fill_bytes, volume.disk_bytes
+    for level in chosen.schedule.kept:
+        if copied.get(level_name(level)) == "":
+            levels.append(level_name(level))
+            nbytes = chosen.plane_bytes(level.field) * chosen.schedule.planes
+            fill_bytes -= nbytes
+            disk_bytes -= nbytes if level.constant else 0
+    notes = [f"{name} is copied first: {why}" for name, why in copied.items() if why]
+    if levels:
+        told = ", ".join(levels)
+        notes += [f"read where they lie, in files that have to stay as they are: {told}"]
+    return replace(
+        chosen,
+        uncopied=tuple(levels),
+        volume=replace(volume, fill_bytes=fill_bytes, disk_bytes=disk_bytes),
+        notes=(*chosen.notes, *notes),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,10 @@ from outgrid.seal import Seal
 from outgrid.stencil.problem import PREVIOUS
 from outgrid.stencil.series import Series
 from outgrid.storage import (
+    BegunStore,
     BesideStore,
     DirectStore,
+    GivenStore,
     Habits,
     NewField,
     Planes,
@@ -34,6 +36,7 @@ from outgrid.storage import (
     SpreadStore,
     Store,
     Transfers,
+    Uncopied,
     create_store,
     frames_of,
     open_store,
@@ -53,7 +56,7 @@ class Files:
     ``fallbacks`` says what could not be had as it was asked for. ``leaving`` are the files that
     fields are copied into in the end, by field and level, where they are no files themselves;
     they are named like those of parity 0. ``series`` are the coefficients that lie in files of
-    others.
+    others, and change; ``uncopied`` the levels that a run begins with and reads where they lie.
     """
 
     def __init__(
@@ -65,8 +68,9 @@ class Files:
         seals: Seals,
         remote: Borrowed | None = None,
         series: Mapping[str, Series] | None = None,
+        uncopied: Mapping[str, Uncopied] | None = None,
     ) -> None:
-        self.series = series or {}
+        self.series, self.uncopied = series or {}, uncopied or {}
         self.folder, self.plan, self.options = folder, chosen, options
         self.transfers, self.remote, self.seals = transfers, remote, seals
         self._parity = 0  # of the files that a resume goes on from
@@ -75,6 +79,7 @@ class Files:
         self.fallbacks: list[str] = list(transfers.refusals)
         self.leaving: dict[tuple[str, int], DirectStore] = {}
         self._opened: list[Store] = []
+        self._given: dict[Arrival, GivenStore] = {}
         self._reserved = True
 
     def make(self, parity: int, exported: bool) -> dict[StoreKey, Store]:
@@ -87,8 +92,7 @@ class Files:
         stores = self._stores(self._create, parity)
         if not exported:
             self._make_results()
-        files = [store for store in self._opened if isinstance(store, DirectStore)]
-        if not (self._reserved and all(store.reserved for store in files)):
+        if not (self._reserved and all(store.reserved for store in self._own)):
             self.fallbacks.append("the file system cannot reserve space: the disk may fill up")
         return stores
 
@@ -105,10 +109,23 @@ class Files:
             self._make_results()
         return self._stores(self._open, parity)
 
+    @property
+    def _own(self) -> Iterator[DirectStore]:
+        """The files that the run has made."""
+        for store in self._opened:
+            if isinstance(store, DirectStore) and not isinstance(store, GivenStore):
+                yield store
+
     def close(self) -> None:
         """Let go of all of them."""
         for store in self._opened:
             store.close()
+
+    def check_unchanged(self, state: int) -> None:
+        """Raise UsageError where a file of others changed that was read up to a state."""
+        for level, store in self._given.items():
+            if level.constant or state <= 1:
+                store.check_unchanged()
 
     def pack(self, store: Store, path: Path) -> Store:
         """The store of a coefficient, read from a packed copy of its planes from now on.
@@ -288,6 +305,8 @@ class Files:
         name, parity = level_of(path.name)
         level = next(arrival for arrival in self.plan.schedule.kept if level_name(arrival) == name)
         if parity in (None, self._parity):
+            if self._begins and name in self.uncopied:
+                return self.seals.level(level, 0), range(0)
             return self.seals.level(level, 0), range(self.plan.schedule.planes)
         begun = self.plan.schedule.begin.begun > 0
         planes = range(self.plan.schedule.begin.planes if begun else 0)
@@ -296,18 +315,34 @@ class Files:
     def _stores(self, opener: Opener, parity: int) -> dict[StoreKey, Store]:
         stores: dict[StoreKey, Store] = {}
         for level in self.plan.schedule.kept:
+            place = self.uncopied.get(level_name(level))
             for state in (0, 1):
-                if level.constant and state:
+                if level.constant and (state or place is not None):
                     continue
                 path = self.folder.working.field(level, (state + parity) % 2)
                 stores[level.field, level.level, state] = self._apart(opener, path, level.field)
+            if place is not None and (level.constant or self._begins):
+                key, given = (level.field, level.level, 0), self._where_it_lies(level, place)
+                stores[key] = given if level.constant else BegunStore(stores[key], given, 0)
         for arrival in self.plan.schedule.arrivals:
             if arrival.given:
                 stores[arrival.field, arrival.level, 0] = self._series(arrival)
-        files = [store for store in self._opened if isinstance(store, DirectStore)]
-        if self.plan.store_tier == "direct" and not all(store.direct for store in files):
+        if self.plan.store_tier == "direct" and not all(store.direct for store in self._own):
             self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
         return stores
+
+    @property
+    def _begins(self) -> bool:
+        """Whether state 0 is that of the initial values."""
+        return self.seals.steps[0] == 0
+
+    def _where_it_lies(self, level: Arrival, place: Uncopied) -> Store:
+        """A level in the file of others that it begins in."""
+        dtype = self.plan.dtype_of(level.field)
+        store = GivenStore.at(place, level_name(level), self.shape, dtype, self.transfers)
+        self._given[level] = store
+        self._opened.append(store)
+        return store
 
     def _series(self, arrival: Arrival) -> Store:
         """What one step of each sweep reads of a coefficient that changes with every step."""

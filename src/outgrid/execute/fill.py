@@ -16,6 +16,7 @@ from outgrid.execute.inputs import Inputs
 from outgrid.formats import Ahead, InputFile, boxes
 from outgrid.formats.arrays import InputArray
 from outgrid.native import Buffer, as_array
+from outgrid.observe.finite import warning_of
 from outgrid.plan.schedule.rings import Arrival, Bands, parts_within
 from outgrid.plan.schedule.subgrid import Box
 from outgrid.stencil.boundary import STORED
@@ -52,11 +53,6 @@ class Filled:
 def initial_name(arrival: Arrival) -> str:
     """Name of the initial values of a level: "u", or "u.previous" for the level before."""
     return arrival.field + (PREVIOUS if arrival.level < 0 else "")
-
-
-def not_finite(name: str) -> str:
-    """How the warning begins that says so of initial values."""
-    return f"the initial values of {name!r} hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,12 +299,7 @@ class _Filling:
             buffer.release()
         if odd:
             filled.finite = False
-            filled.warnings += tuple(
-                f"{not_finite(initial_name(each))} {odd} values that are NaN or"
-                " infinite; every cell within reach of them becomes so too, and the run is not"
-                " watched for others"
-                for each in together
-            )
+            filled.warnings += tuple(warning_of(initial_name(each), str(odd)) for each in together)
 
 
 def wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:

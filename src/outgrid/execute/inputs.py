@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from outgrid.errors import DefinitionError, StoreError, UsageError
+from outgrid.execute.lying import Lying, lying
 from outgrid.formats import InputFile, Source, open_input
 from outgrid.formats.arrays import InputArray, check_unchanged
 from outgrid.formats.objects import is_url
@@ -22,7 +23,7 @@ from outgrid.stencil.grid import Grid
 from outgrid.stencil.labels import check_place
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.series import Series
-from outgrid.storage import frames_of, queued
+from outgrid.storage import Uncopied, frames_of, queued
 from outgrid.units import format_bytes, format_seconds, nearest_three
 
 __all__ = ["Inputs", "check_inputs", "decoding_told"]
@@ -41,6 +42,7 @@ class Inputs:
         self.problem = problem
         self._opened: dict[int, Source] = {}
         self._stamps: dict[str, Stamp] = {}
+        self._lying: dict[int, Lying | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -84,6 +86,24 @@ class Inputs:
             self._stamps.setdefault(name, stamp)
         return self._opened[id(given)]
 
+    def lying(self, name: str) -> Lying | None:
+        """Where the initial values of ``name`` lie as numbers one behind the other, if they do.
+
+        Raises UsageError.
+        """
+        given = self.problem.initial[name]
+        if not isinstance(given, InputFile):
+            return None
+        if id(given) not in self._lying:
+            self._lying[id(given)] = lying(self.source(name))
+        return self._lying[id(given)]
+
+    def places(self, names: Iterable[str]) -> dict[str, Uncopied]:
+        """Where levels lie that are read there, as their files are by now. Raises UsageError."""
+        found = {name: self.lying(name) for name in names}
+        self.check_unchanged()
+        return {name: each.place for name, each in found.items() if each is not None}
+
     def check_unchanged(self) -> None:
         """Raise UsageError where a file is no more what it was when it was opened."""
         for name, stamp in self._stamps.items():
@@ -100,6 +120,7 @@ class Inputs:
         while self._opened:
             self._opened.popitem()[1].close()
         self._stamps.clear()
+        self._lying.clear()
 
 
 def decoding_told(problem: Problem) -> tuple[str, ...]:

@@ -138,7 +138,8 @@ class Callbacks(Generic[W]):
     """Who hears of a run, and when.
 
     ``committed(point)`` is called when everything up to a point is durable in its stores and has to
-    make that known durably; ``leaving`` sees each put before it starts, with the window.
+    make that known durably; ``leaving`` sees each put before it starts, with the window, and
+    ``arriving`` each get when it has ended.
 
     ``live`` hears what ``progress`` hears, and no words; ``swept`` of every sweep that is complete.
 
@@ -152,6 +153,7 @@ class Callbacks(Generic[W]):
     swept: Listener | None = None
     leaving: Callable[[Put, W], None] | None = None
     until: Ending | None = None
+    arriving: Callable[[Get, W], None] | None = None
 
 
 def stream(
@@ -516,6 +518,8 @@ class _Run(Generic[W]):
     def _settle_move(self, move: Move) -> None:
         moved = move.nbytes(self.plan)
         if isinstance(move, Get):
+            if self.callbacks.arriving is not None:
+                self.callbacks.arriving(move, self.window)
             self.tally.read_bytes += moved
             self.marks.got.complete(move.index)
             return

@@ -6,23 +6,46 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from outgrid.observe.observer import Observer, Reached
+from outgrid.comm import Comm
+from outgrid.observe.observer import Noted, Observer, Reached, Window
 from outgrid.observe.watch import Watch
-from outgrid.plan.instruction import Point
+from outgrid.plan.instruction import Get, Point
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
+from outgrid.stencil.problem import PREVIOUS
 
-__all__ = ["Finite"]
+__all__ = ["Finite", "not_finite", "warning_of"]
+
+
+def not_finite(name: str) -> str:
+    """How the warning begins that says so of initial values."""
+    return f"the initial values of {name!r} hold"
+
+
+def warning_of(name: str, odd: str) -> str:
+    """That of ``odd`` initial values, a number, which are not finite."""
+    return (
+        f"{not_finite(name)} {odd} values that are NaN or infinite; every cell within reach of "
+        "them becomes so too, and the run is not watched for others"
+    )
 
 
 class Finite(Observer):
-    """Watches a run that begins with finite numbers alone, on all ranks, where it is asked to."""
+    """Watches a run that begins with finite numbers alone, on all ranks, where it is asked to.
+
+    Levels that are read where they lie are looked at when they come into the window for the first
+    time, so before anything is made of them.
+    """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._finite = run.manifest.finite
         self._watch: Watch | None = None
+        self._odd: dict[str, int] = {}
+        self._seen: dict[str, NDArray[np.int64]] = {}  # of each plane, the rows below this one
 
     def filled(self, finite: bool) -> None:
         """What holds of all ranks holds."""
@@ -30,12 +53,38 @@ class Finite(Observer):
 
     def attach(self, kernel: Any) -> Any:
         """A kernel that looks at what it makes; without, nobody knows from then on."""
-        self._finite = self._finite and self.run.options.watch
+        run = self.run
+        begins = bool(run.plan.uncopied) and not run.done
+        if begins and run.plan.device is None:
+            self.arriving = self._arriving
+        self._finite = self._finite and run.options.watch and not (begins and run.plan.device)
         if not self._finite:
             return kernel
         names = tuple(field.name for field in self.run.problem.stencil.fields)
         self._watch = Watch(self.run.plan, names, until=self.run.problem.until)
         return replace(kernel, watch=self._watch)
+
+    def _arriving(self, get: Get, window: Window) -> None:
+        """Look at planes of initial values that have come into the window."""
+        name = get.field + (PREVIOUS if get.level < 0 else "")
+        if get.trip.sweep or get.seam is not None or name not in self.run.plan.uncopied:
+            return
+        rows = get.there.rows
+        planes = self.run.plan.schedule.planes
+        seen = self._seen.setdefault(name, np.zeros(planes, np.int64))
+        for plane, cells in zip(get.there.planes, window.views(get), strict=True):
+            first = max(rows.start, int(seen[plane]))  # in strips some rows come again
+            if first >= rows.stop:
+                continue
+            if rows.start <= seen[plane]:
+                seen[plane] = rows.stop
+            new = cells[first - rows.start :]
+            odd = new.size - int(np.count_nonzero(np.isfinite(new)))
+            if odd:
+                self._odd[name] = self._odd.get(name, 0) + odd
+                self._finite = False
+                if self._watch is not None:
+                    self._watch.stop()
 
     def end(self, run: Run) -> None:
         """Look no further."""
@@ -56,3 +105,13 @@ class Finite(Observer):
         """Raise NotFinite where that was the last state to be kept."""
         if self._watch is not None:
             self._watch.kept(point.state)
+
+    def place(self, comm: Comm) -> Noted:
+        """Say which levels that were read where they lie were not finite."""
+        resumed = self.run.manifest.steps_done >= 0  # and others have looked at other planes
+        return Noted(
+            warnings=tuple(
+                warning_of(name, f"{odd} or more" if resumed else str(odd))
+                for name, odd in self._odd.items()
+            )
+        )

@@ -7,7 +7,8 @@ initial         a block of initial values is on its way into a store
 filled          all initial values are in place
 progressed      a few times a second: this far is what is under way
 attach          a kernel is going to run: it gets what it needs
-leaving         planes are on their way out of the window
+arriving        planes have come into the window
+leaving         planes are on their way out of it
 seen, ending    a sweep is computed: ranks tell each other of it; has the run come to its end?
 end             the run ends early
 check           a state, or a part of one, is going to be kept: is it sound?
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.plan.instruction import Point
-from outgrid.plan.program import Put
+from outgrid.plan.program import Get, Move, Put
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
@@ -38,18 +39,19 @@ from outgrid.runs.run import Run
 from outgrid.seal import Seal
 from outgrid.stencil.problem import Problem
 
-__all__ = ["Initial", "Leaving", "Noted", "Observer", "Reached", "Window"]
+__all__ = ["Arriving", "Initial", "Leaving", "Noted", "Observer", "Reached", "Window"]
 
 
 class Window(Protocol):
     """The planes of a run that are in memory."""
 
-    def views(self, move: Put, /) -> Sequence[NDArray[np.generic]]:
+    def views(self, move: Move, /) -> Sequence[NDArray[np.generic]]:
         """The planes that a transfer moves, in one piece or more."""
         ...
 
 
 Initial = Callable[[Arrival, range, range, NDArray[np.generic]], None]
+Arriving = Callable[[Get, Window], None]
 Leaving = Callable[[Put, Window], None]
 
 
@@ -92,12 +94,14 @@ class Noted:
 class Observer:
     """Watches a ``run``, or what one of its ranks does; at every moment it may do nothing.
 
-    What it needs of planes on their way it looks at by ``initial(arrival, planes, rows, cells)``
-    and ``leaving(put, window)``, if it has them. Where one ``tells``, sweeps wait for each other.
+    What it needs of planes on their way it looks at by ``initial(arrival, planes, rows, cells)``,
+    ``arriving(get, window)`` and ``leaving(put, window)``, if it has them. Where one ``tells``,
+    sweeps wait for each other.
     """
 
     tells: ClassVar[bool] = False
     initial: Initial | None = None
+    arriving: Arriving | None = None
     leaving: Leaving | None = None
 
     def __init__(self, run: Run) -> None:

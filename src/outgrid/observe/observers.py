@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from outgrid.comm import Comm
 from outgrid.observe.live import Live
-from outgrid.observe.observer import Initial, Leaving, Noted, Observer, Reached
+from outgrid.observe.observer import Arriving, Initial, Leaving, Noted, Observer, Reached
 from outgrid.plan.instruction import Point
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
@@ -51,6 +51,12 @@ class Observers(Observer):
         """Shows planes to all that look at what leaves the window; None where nobody does."""
         return _all_of(
             [observer.leaving for observer in self._every if observer.leaving is not None]
+        )
+
+    def looks_at_arriving(self) -> Arriving | None:
+        """Shows planes to all that look at what has come in; None where nobody does."""
+        return _all_of(
+            [observer.arriving for observer in self._every if observer.arriving is not None]
         )
 
     def progressed(self, event: Event) -> None:

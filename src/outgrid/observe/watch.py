@@ -72,12 +72,15 @@ class Watch:
         self._until = until
         self._levels = -min((departure.level for departure in plan.schedule.departures), default=0)
         self._state = 0
+        self._stopped = False
         self.first: Place | None = None
 
     def level(self, trip: Trip) -> int:
         """The first level of a trip that is looked at; 0 for none."""
         if self._every_step:
             return 1
+        if self._stopped:
+            return 0
         steps = trip.done + trip.depth
         due = trip.done // RESIDENT_STEPS < steps // RESIDENT_STEPS
         kept = self._plan.schedule.states.after(trip.sweep + 1) is not None
@@ -95,7 +98,7 @@ class Watch:
 
     def check(self, state: int) -> None:
         """Raise NotFinite where ``state``, of which something is about to be kept, is spoilt."""
-        if self.first is not None and state > self._sound:
+        if self.first is not None and state > self._sound and not self._stopped:
             raise NotFinite(self.first.sweep, self._sound)
 
     def kept(self, state: int) -> None:
@@ -109,8 +112,13 @@ class Watch:
         if self.first is not None and self.first.sweep >= plan.sweeps:
             self.first = None
 
+    def stop(self) -> None:
+        """Look no further: the run did not begin with finite numbers alone."""
+        self._stopped = True
+
     def _end_after(self, state: int) -> None:
-        if self.first is not None and not self._every_step and state >= self._sound:
+        stays = self._every_step or self._stopped
+        if self.first is not None and not stays and state >= self._sound:
             raise NotFinite(self.first.sweep, state)
 
     @property

@@ -195,7 +195,8 @@ class Plan:
     "disk" keeps a copy), or "memory" for resident ones; a resident plan of tier "mmap" or "swap"
     works in place, in rings that may be larger than memory. ``pin`` keeps each thread on one
     processor. Of ``packed`` coefficients sweeps read packed copies; temporaries that are
-    ``recomputed`` are computed again where they are read, except near faces. With a ``device`` the
+    ``recomputed`` are computed again where they are read, except near faces. Levels that are
+    ``uncopied`` begin in files of others, and are read where they lie. With a ``device`` the
     window lies in its memory, and nothing of it in that of the process.
     """
 
@@ -215,6 +216,7 @@ class Plan:
     device: DeviceLevel | None = None
     packed: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
+    uncopied: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:

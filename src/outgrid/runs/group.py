@@ -36,9 +36,9 @@ from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME, read_samples
 from outgrid.runs.seals import level_name
 from outgrid.runs.state import RunFolder
 from outgrid.seal import Seal
-from outgrid.stencil.problem import Problem
+from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
-from outgrid.storage import Joined, Piece
+from outgrid.storage import Joined, Piece, Uncopied
 from outgrid.storage.sums import sums_path
 
 GROUP_NAME = "ranks.json"
@@ -198,20 +198,39 @@ class Durable:
     def fields(self, arrivals: tuple[Arrival, ...]) -> dict[str, Joined]:
         """All levels of that state, by name."""
         return {
-            level_name(level): Joined(
-                [
-                    Piece(
-                        share.folder.working.path(level, self.parity(share)),
-                        (share.manifest.first, share.manifest.first_row),
-                        share.owned.planes,
-                        share.owned.rows,
-                        self.seal(share, level_name(level), level.constant),
-                    )
-                    for share in self.shares
-                ]
-            )
+            level_name(level): Joined([self._piece(share, level) for share in self.shares])
             for level in arrivals
         }
+
+    def _piece(self, share: Share, level: Arrival) -> Piece:
+        """What a share has of a level."""
+        name, manifest, owned = level_name(level), share.manifest, share.owned
+        first = manifest.first, manifest.first_row
+        place = self.uncopied.get(name)
+        if place is not None:
+            shape, dtype = self.given.shape, self.given.dtype_of(level.field)
+            header = place.header(shape, dtype)
+            return Piece(Path(place.path), first, owned.planes, owned.rows, place.seal, header)
+        path = share.folder.working.path(level, self.parity(share))
+        seal = self.seal(share, name, level.constant)
+        return Piece(path, first, owned.planes, owned.rows, seal)
+
+    @property
+    def uncopied(self) -> dict[str, Uncopied]:
+        """The levels of that state that lie in files of others; a run in pieces has copied all."""
+        problem = self.given
+        evolving = {field.name for field in problem.stencil.evolving} if self.steps else set[str]()
+        return {
+            name: place
+            for share in self.shares
+            for name, place in share.manifest.uncopied.items()
+            if name.removesuffix(PREVIOUS) not in evolving
+        }
+
+    def check_unchanged(self) -> None:
+        """Raise UsageError where a file of others changed, or is gone, that is still to be read."""
+        for name, place in self.uncopied.items() if self.rest.steps else ():
+            place.check_unchanged(name)
 
     def samples(
         self, planes: NDArray[np.int64], rows: NDArray[np.int64]

@@ -18,13 +18,14 @@ from outgrid.record import RECORD_NAME, Part
 from outgrid.regular import read_own
 from outgrid.runs.places import Spread
 from outgrid.runs.together import Together
+from outgrid.storage import Uncopied
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 6
+FORMAT = 7
 # 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
 # not bound to the run and its steps; 4: reductions of one process were kept behind its samples; 5:
-# every array had a file of its own.
-READABLE = (2, 3, 4, 5, 6)
+# every array had a file of its own; 6: all levels were copied before the first sweep.
+READABLE = (2, 3, 4, 5, 6, 7)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,7 +53,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``finite`` says that all values are known to be finite: a run may go on being watched. ``ended``
     says why this state is the last one, where not all steps of the problem are made.
 
-    The sweeps compute temporaries again that are ``recomputed``, and so does a resume.
+    The sweeps compute temporaries again that are ``recomputed``, and so does a resume. Levels that
+    are ``uncopied`` lie in files of others: coefficients until the end, others until there is a
+    state after the first one.
 
     ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
     and ``tier`` is what the plan chose.
@@ -84,6 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     sealed: bool = False
     samples: int = 0
     recomputed: tuple[str, ...] = ()
+    uncopied: dict[str, Uncopied] = {}
     format: int = FORMAT
 
     @property

@@ -14,6 +14,7 @@ from outgrid.errors import InfeasiblePlan, StoreError, UsageError
 from outgrid.formats.npy import HEADER_BYTES
 from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
+from outgrid.runs.seals import level_name
 from outgrid.runs.state import RunFolder
 from outgrid.storage.sums import sums_path
 from outgrid.tiers import TIERS
@@ -43,7 +44,8 @@ def check_space(
     """
     _check_swap(chosen)
     files = 2 * len(chosen.schedule.departures) + sum(
-        level.constant for level in chosen.schedule.kept
+        level.constant and level_name(level) not in chosen.uncopied
+        for level in chosen.schedule.kept
     )
     wanted = [(folder.scratch, chosen.volume.disk_bytes + files * _sums_bytes(chosen))]
     if folder.spread is not None:

@@ -171,7 +171,11 @@ def _compare_digest(
 
 def _working_files(durable: Durable) -> Iterator[_Field]:
     """The files that hold the last durable state of an unfinished run."""
-    problem = Problem.from_dict(durable.problem)
+    problem, uncopied = Problem.from_dict(durable.problem), durable.uncopied
+    try:
+        durable.check_unchanged()
+    except UsageError as error:
+        yield _Field(durable.shares[0].folder.out / MANIFEST_NAME, wrong=error)
     for share in durable.shares:
         folder, manifest = share.folder, share.manifest
         folder.check_owner(manifest)
@@ -181,7 +185,8 @@ def _working_files(durable: Durable) -> Iterator[_Field]:
             path = folder.scratch / name
             level, parity = level_of(name)
             other = parity == 1 - durable.parity(share)
-            whole = not (is_seam(name) or is_halo(name) or other)
+            elsewhere = level in uncopied  # and what is there is none of the run's
+            whole = not (is_seam(name) or is_halo(name) or other or elsewhere)
             if (
                 whole
                 and path.suffix == kept

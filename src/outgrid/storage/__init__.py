@@ -17,14 +17,17 @@ from outgrid.storage.series import Frame, SeriesStore, frames_of, read_frame
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.swap import SwapStore
 from outgrid.storage.transfers import Completion, Transfers
+from outgrid.storage.uncopied import BegunStore, GivenStore, Uncopied
 from outgrid.tiers import TIERS, Tier
 from outgrid.units import suggest
 
 __all__ = [
+    "BegunStore",
     "BesideStore",
     "Completion",
     "DirectStore",
     "Frame",
+    "GivenStore",
     "Habits",
     "Joined",
     "Layout",
@@ -40,6 +43,7 @@ __all__ = [
     "Store",
     "SwapStore",
     "Transfers",
+    "Uncopied",
     "Within",
     "create_store",
     "frames_of",

@@ -28,7 +28,7 @@ class Piece:
     """``planes`` and ``rows`` of a field, in a file that begins at ``first`` (plane, row) of it.
 
     In 2-D a plane is one row. With a ``seal``, rows that are read are compared with the checksums
-    beside the file, which are of that.
+    beside the file, which are of that. With a ``header`` it is in a file that does not say so.
     """
 
     path: Path
@@ -36,6 +36,7 @@ class Piece:
     planes: range
     rows: range
     seal: Seal | None = None
+    header: Header | None = None
 
 
 class Joined:
@@ -116,6 +117,8 @@ class Joined:
 
 
 def _header(piece: Piece) -> Header:
+    if piece.header is not None:
+        return piece.header
     try:
         return read_header(piece.path)
     except StoreError:
