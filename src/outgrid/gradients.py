@@ -132,7 +132,7 @@ def _made(
     """What is in place; the runs that it was made of go."""
     task.remove(*(path.name for path in task.out.iterdir() if path.is_dir()))
     if task.comm.rank == 0:
-        for path in (*task.out.glob("added.*.npy"), task.out / TRACES):
+        for path in (*task.out.glob("added.*"), task.out / TRACES):
             path.unlink(missing_ok=True)
     given = {
         name: one if isinstance(one, float) else np.array(one) for name, one in numbers.items()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid import api
 from outgrid.errors import UsageError
 from outgrid.gradients import Seen
 from outgrid.plan.tables import traced_bytes
@@ -141,6 +142,33 @@ def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
         assert g.value == plain.value
     left = {path.name for path in out.iterdir()}
     assert left == {"c.npy", "u.npy", "u.previous.npy", "gradient.json"}
+
+
+def test_runs_begin_in_the_files_of_those_before(tmp_path, monkeypatch):
+    arrays, files = dict(posed().initial), {}
+    for name in arrays:
+        np.save(tmp_path / f"{name}.npy", arrays[name].array)
+        files[name] = str(tmp_path / f"{name}.npy")
+    uncopied, run = {}, api.run
+
+    def noting(problem, *, out, **given):
+        made = run(problem, out=out, **given)
+        uncopied[out.name] = set(made.record.planned["uncopied"])
+        return made
+
+    monkeypatch.setattr(api, "run", noting)
+    objective = og.LeastSquares(np.zeros((STEPS, 1)), snapshots=[None, np.zeros((STEPS, 14))])
+    given = {"wrt": WRT, "adjoint": "recompute", "chunk": 2, "memory": "1GiB", "tier": "direct"}
+    g = og.gradient(posed().replace(initial=files), objective, out=tmp_path / "g", **given)
+    assert uncopied["state.0"] == set()  # no step, so the state is a copy
+    forward = [found for name, found in uncopied.items() if name.startswith(("state", "history"))]
+    assert all(found == {"u", "u.previous", "c"} for found in forward[1:])
+    back = [found for name, found in uncopied.items() if name.startswith("back")]
+    assert all("c" in found for found in back)
+    assert "c_grad" in back[-1]
+    plain = og.gradient(posed(), objective, out=tmp_path / "plain", **given)
+    for name in WRT:
+        assert np.asarray(g[name]).tobytes() == np.asarray(plain[name]).tobytes(), name
 
 
 @pytest.mark.parametrize(
