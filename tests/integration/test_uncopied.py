@@ -336,6 +336,21 @@ def test_a_resume_refuses_a_file_that_changed(tmp_path, model, monkeypatch, how,
     assert fields(resume(out)) == from_arrays(tmp_path / "arrays", problem(model))
 
 
+@pytest.mark.parametrize(
+    "changed", [{"path": "u.npy"}, {"path": "/a\0b"}, {"offset": -1}, {"offset": 1 << 60}]
+)
+def test_a_manifest_that_does_not_say_where_a_level_lies_is_refused(
+    tmp_path, model, monkeypatch, changed
+):
+    out = tmp_path / "run"
+    cut_off(out, problem(model), monkeypatch, 1, commit_every=1e-9)
+    told = json.loads((out / MANIFEST_NAME).read_text())
+    told["uncopied"]["c"] |= changed
+    (out / MANIFEST_NAME).write_text(json.dumps(told))
+    with pytest.raises(UsageError, match="does not say in which file c lies"):
+        resume(out)
+
+
 @pytest.mark.parametrize("name", ["u", "c"])
 def test_a_file_that_changes_under_a_run_ends_it(tmp_path, model, name):
     path, told = model / f"{name}.npy", []

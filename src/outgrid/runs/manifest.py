@@ -142,6 +142,9 @@ def read_manifest(out: Path) -> Manifest:
     _check_names(path, named)
     if spread is not None:
         spread.check(path)
+    for name, place in manifest.uncopied.items():
+        if not place.meant:
+            raise UsageError(f"{path} does not say in which file {name} lies")
     return manifest
 
 

@@ -43,6 +43,15 @@ class Uncopied(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         status = path.stat()
         return cls(os.path.abspath(path), offset, status.st_size, status.st_mtime_ns, seal)
 
+    @property
+    def meant(self) -> bool:
+        """Whether this may be said of a file, where a manifest may have been changed."""
+        return (
+            Path(self.path).is_absolute()
+            and "\0" not in self.path
+            and (0 <= self.offset <= self.nbytes)
+        )
+
     def check_unchanged(self, name: str, descriptor: int | None = None) -> None:
         """Raise UsageError where the file is not what it was when the run began.
 
