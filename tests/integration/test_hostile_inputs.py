@@ -243,8 +243,9 @@ def test_zeros_that_we_write_are_there(tmp_path):
 
 
 def by_npy(folder):
-    np.save(folder / "u.npy", VALUES)
-    return folder / "u.npy", lambda: np.save(folder / "u.npy", VALUES * 2)
+    turned = VALUES.astype(">f4")  # which is converted, so it is copied
+    np.save(folder / "u.npy", turned)
+    return folder / "u.npy", lambda: np.save(folder / "u.npy", turned * 2)
 
 
 def by_h5(folder):
