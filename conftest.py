@@ -1,7 +1,7 @@
 """How the suite runs.
 
 The same cases are drawn every time, so that a change is judged by what it did and not by its luck.
-OUTGRID_HYPOTHESIS=search draws others each time, OUTGRID_HYPOTHESIS=thorough 40 times as many.
+OUTGRID_HYPOTHESIS=search draws others each time, OUTGRID_HYPOTHESIS=thorough 60 times as many.
 Tests that `tests/thorough.txt` names have the mark "thorough"; pytest runs them as all others,
 `make test` does not.
 """
@@ -20,7 +20,7 @@ from outgrid.build.compiler import find_compiler
 
 settings.register_profile(
     "quick",
-    max_examples=24,
+    max_examples=16,
     derandomize=True,
     deadline=None,  # some examples compile a kernel
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
