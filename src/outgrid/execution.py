@@ -158,14 +158,15 @@ class Execution:
                 busy = time.process_time() - busy_before
                 self._tell(progress, self._filling(filled, now - begin, busy))
 
+        stored, threads = schedule.stored.box, run.plan.threads
         filled = fill(
-            InitialValues(run.problem, schedule.stored.box, given or {}, inputs, schedule.bands),
+            InitialValues(run.problem, stored, given or {}, inputs, schedule.bands, threads),
             tuple(level for level in schedule.kept if level_name(level) not in run.plan.uncopied),
             store_of,
             self.transfers,
             self.observers.looks_at_initial(),
             told,
-            memory_bytes=run.plan.memory.window_bytes,  # which is made when this has ended
+            memory_bytes=run.plan.memory.before_bytes,
         )
         for store in {id(store): store for store in stores.values()}.values():
             store.flush()

@@ -35,6 +35,8 @@ BUFFERS = 2  # one is being made while the other is being written
 # Blocks that a fill may have in memory at once: the buffers, what was read or evaluated in numbers
 # of twice the size, and what an evaluation leaves on its way.
 BLOCKS = 8
+# A thread that evaluates a formula takes a few MiB of its own.
+EVALUATING_BYTES = 32 << 20
 
 Seen = Callable[[Arrival, range, range, NDArray[np.generic]], None]
 
@@ -61,7 +63,7 @@ class InitialValues:
 
     ``given`` replaces some of them by those of files. ``inputs`` are the files and arrays of the
     problem, where they are open already. ``bands`` gives the planes of a field, where it exists in
-    some only and the others are not to be filled.
+    some only and the others are not to be filled. Formulas are evaluated by ``threads``.
     """
 
     problem: Problem
@@ -69,6 +71,7 @@ class InitialValues:
     given: Mapping[str, Joined] = field(default_factory=dict[str, Joined])
     inputs: Inputs | None = None
     bands: Callable[[str], Bands | None] = lambda _: None
+    threads: int = 1
 
     @property
     def box(self) -> Box:
@@ -98,6 +101,8 @@ def fill(
     values that are not finite. Raises UsageError for inputs of the wrong shape or type, StoreError
     where bytes cannot be moved.
     """
+    threads = min(values.threads, max(1, memory_bytes // EVALUATING_BYTES))
+    values = replace(values, threads=threads)
     filling = _Filling(values, transfers, memory_bytes, seen, told)
     with values.inputs or Inputs(values.problem) as inputs:
         inputs.check_unchanged()
@@ -157,7 +162,7 @@ def opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) 
     """The values that ``name`` begins with. ``memory_bytes`` are free to decode them, if any."""
     problem, source = wanted.problem, wanted.source(name)
     if not isinstance(source, InputFile | InputArray):
-        return _made(problem, name, source)
+        return _made(problem, name, source, wanted.threads)
     file = inputs.source(name)
     if file.decoded_bytes * 2 > memory_bytes > 0:
         raise InfeasiblePlan(
@@ -183,7 +188,7 @@ def opened(wanted: InitialValues, inputs: Inputs, name: str, memory_bytes: int) 
     return Opened(read, begin, chunk, 0 if held else file.dtype.itemsize)
 
 
-def _made(problem: Problem, name: str, source: Initial | Joined) -> Opened:
+def _made(problem: Problem, name: str, source: Initial | Joined, threads: int) -> Opened:
     """Values that are no file of the user's."""
     dtype = problem.dtype_of(name.removesuffix(PREVIOUS))
 
@@ -195,7 +200,8 @@ def _made(problem: Problem, name: str, source: Initial | Joined) -> Opened:
                 return source.read(planes, rows).reshape(shape)
             case InitialExpression() | InitialFunction():
                 with meaning(f"the initial values of {name!r}"):
-                    return evaluate(source, planes, problem.shape, dtype, rows).reshape(shape)
+                    made = evaluate(source, planes, problem.shape, dtype, rows, threads)
+                    return made.reshape(shape)
             case float():
                 return np.full(shape, source, dtype=dtype)
             case _:

@@ -165,6 +165,12 @@ class Memory:
     exchange_bytes: int = 0
     unfinished_bytes: int = 0
 
+    @property
+    def before_bytes(self) -> int:
+        """What is free before the window is made: as much, or more where it takes not all."""
+        others = self.fixed_bytes + self.transfer_bytes + self.exchange_bytes
+        return max(self.window_bytes, self.limit_bytes - others)
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:

@@ -7,6 +7,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +139,7 @@ def evaluate(
     shape: tuple[int, ...],
     dtype: str,
     rows: range | None = None,
+    threads: int = 1,
 ) -> NDArray[Any]:
     """Values of a formula or a function on the given planes of axis 0.
 
@@ -147,14 +149,50 @@ def evaluate(
     of whole numbers, in the same blocks of a few rows
     whichever planes are asked for together, so that values do not depend on that; the working
     memory is a few MiB beyond the result. `planes` has step 1. In 3-D, `rows` are those wanted of
-    each plane; whole multiples of `rows_together` are made without anything beside them. Raises
-    DefinitionError, naming the cell, where a value is not finite, or not held, in `dtype`.
+    each plane; whole multiples of `rows_together` are made without anything beside them. `threads`
+    evaluate a formula at the same time, each with as much memory; functions are called by one.
+    Raises DefinitionError, naming the first cell, where a value is not finite, or not held, in
+    `dtype`.
     """
-    given = _formula(source, shape) if isinstance(source, InitialExpression) else source.plane
-    rows_per_block = rows_together(shape)
     wanted = range(shape[1]) if rows is None or len(shape) == 2 else rows
     rest = (len(wanted), shape[2]) if len(shape) == 3 else shape[1:]
     values = np.empty((len(planes), *rest), dtype)
+    threads = 1 if isinstance(source, InitialFunction) else threads
+    together = rows_together(shape)
+    if len(planes) >= threads or len(shape) == 2:
+        cuts = [(part, range(len(wanted))) for part in _parts(len(planes), threads)]
+    else:
+        cuts = [(range(len(planes)), part) for part in _parts(len(wanted), threads, together)]
+
+    def make(cut: tuple[range, range]) -> None:
+        (first, last), (low, high) = ((part.start, part.stop) for part in cut)
+        _evaluate(source, planes[first:last], shape, wanted[low:high], values[first:last, low:high])
+
+    if len(cuts) == 1:
+        make(cuts[0])
+        return values
+    with ThreadPoolExecutor(len(cuts)) as pool:
+        for _ in pool.map(make, cuts):
+            pass
+    return values
+
+
+def _parts(count: int, parts: int, unit: int = 1) -> list[range]:
+    """As many equal parts of ``count``, each but the last of whole units; at least one."""
+    size = max(unit, -(-count // max(1, parts) // unit) * unit)
+    return [range(first, min(count, first + size)) for first in range(0, count, size)]
+
+
+def _evaluate(
+    source: InitialExpression | InitialFunction,
+    planes: range,
+    shape: tuple[int, ...],
+    wanted: range,
+    values: NDArray[Any],
+) -> None:
+    """Values of the rows that are ``wanted`` of some planes."""
+    given = _formula(source, shape) if isinstance(source, InitialExpression) else source.plane
+    rows_per_block = rows_together(shape)
     with np.errstate(all="ignore"):
         for plane, into in zip(planes, values, strict=True):
             if len(shape) == 2:
@@ -163,12 +201,11 @@ def evaluate(
             aligned = wanted.start - wanted.start % rows_per_block
             for first in range(aligned, wanted.stop, rows_per_block):
                 last = min(first + rows_per_block, shape[1])
-                made = np.empty((last - first, shape[2]), dtype)
+                made = np.empty((last - first, shape[2]), values.dtype)
                 block = given((plane, first, 0), (1, *made.shape))
                 _keep(source, block, made, (plane, first, 0))
                 low, high = max(first, wanted.start), min(last, wanted.stop)
                 into[low - wanted.start : high - wanted.start] = made[low - first : high - first]
-    return values
 
 
 def _formula(

@@ -1,4 +1,5 @@
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -58,6 +59,9 @@ def test_values_do_not_depend_on_how_planes_and_rows_are_grouped(
     for first, last in [(0, 1), (2, 7), (6, 7), (3, 3)]:
         part = evaluate(formula, range(first, last), shape, "float32")
         assert part.tobytes() == whole[first:last].tobytes()
+        for threads, rows in product((1, 2, 3, 8), (range(9), range(2, 8), range(5, 6))):
+            part = evaluate(formula, range(first, last), shape, "float32", rows, threads)
+            assert part.tobytes() == whole[first:last, rows.start : rows.stop].tobytes()
 
 
 def test_spelling_does_not_matter() -> None:
@@ -110,9 +114,10 @@ def test_anything_else_is_refused(text: str, parts: list[str]) -> None:
         ("1e39 * (z == 2)", "float32", ["inf", "float32", "(2, 0, 0)"]),
     ],
 )
-def test_values_must_be_finite(text: str, dtype: str, parts: list[str]) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_values_must_be_finite(text: str, dtype: str, parts: list[str], threads: int) -> None:
     with pytest.raises(DefinitionError) as caught:
-        values(text, dtype=dtype)
+        evaluate(InitialExpression(text), range(3), (3, 4, 5), dtype, threads=threads)
     for part in parts:
         assert part in str(caught.value)
 
