@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from outgrid.errors import UsageError
 from outgrid.formats.npy import map_npy
 from outgrid.result import Result
 from outgrid.reversal.back import Back
+from outgrid.reversal.coefficients import write_coefficients
 from outgrid.reversal.objective import Cotangents, LeastSquares, Objective, Seen, Total
 from outgrid.reversal.progress import begun, new
 from outgrid.reversal.strategy import GradientPlan, plan_of
-from outgrid.reversal.task import History, Task
+from outgrid.reversal.task import COEFFICIENT, History, Task
 from outgrid.reversal.traces import NAME as TRACES
 from outgrid.reversal.traces import Traces
 from outgrid.stencil.problem import Problem
@@ -115,6 +117,7 @@ def gradient(
         progress = new(task, chosen.lengths, chosen.name)
     if progress.done:
         return _made(task, progress.value, progress.numbers, progress.strategy)
+    write_coefficients(task)
     starts = task.cuts.starts(0, problem.steps, (*progress.lengths, problem.steps)[0])
     states, kept, seen = _forward(task, starts, len(progress.lengths))
     progress.value, bars = objective(seen)
@@ -132,7 +135,8 @@ def _made(
     """What is in place; the runs that it was made of go."""
     task.remove(*(path.name for path in task.out.iterdir() if path.is_dir()))
     if task.comm.rank == 0:
-        for path in (*task.out.glob("added.*"), task.out / TRACES):
+        left = task.out.glob("added.*"), task.out.glob(f"{COEFFICIENT}.*"), (task.out / TRACES,)
+        for path in chain.from_iterable(left):
             path.unlink(missing_ok=True)
     given = {
         name: one if isinstance(one, float) else np.array(one) for name, one in numbers.items()

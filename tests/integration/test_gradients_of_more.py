@@ -263,3 +263,29 @@ def test_coefficients_that_are_not_finite_in_fixed_layers_are_refused(tmp_path):
     problem = problem.replace(initial={"u": 0.1, "c": str(tmp_path / "c.npy")})
     with pytest.raises(UsageError, match=r"'c' holds values .* in fixed layers"):
         og.gradient(problem, og.Total("energy"), wrt=["c"], out=tmp_path / "g", memory="1GiB")
+
+
+def test_coefficients_are_made_once_for_all_runs(tmp_path, monkeypatch):
+    run, seen = api.run, dict[str, tuple[str, set[str]]]()
+
+    def noting(problem, *, out, **given):
+        made = run(problem, out=out, **given)
+        seen[out.name] = str(problem.initial["c"]), set(made.record.planned["uncopied"])
+        return made
+
+    monkeypatch.setattr(api, "run", noting)
+    formula, path = "where(y > 6, 0.2, 0.12) + x / 1000", tmp_path / "c.npy"
+    y, x = np.indices(SHAPE)
+    np.save(path, (np.where(y > 6, 0.2, 0.12) + x / 1000).astype("float32"))
+    given = {"wrt": ["c"], "adjoint": "recompute", "memory": "1GiB", "tier": "direct"}
+    bytes_of: set[bytes] = set()
+    for number, c in enumerate((formula, np.load(path), str(path))):
+        problem, out = posed().replace(initial={**posed().initial, "c": c}), tmp_path / str(number)
+        g = og.gradient(problem, og.Total("energy"), out=out, **given)
+        bytes_of.add(np.asarray(g["c"]).tobytes())
+        read = path if isinstance(c, str) and c != formula else out / "coefficient.c.npy"
+        assert {name for name, _ in seen.values()} == {str(read)}
+        assert all("c" in found for name, (_, found) in seen.items() if name != "state.0")
+        assert not [*out.glob("coefficient*")]
+        seen.clear()
+    assert len(bytes_of) == 1

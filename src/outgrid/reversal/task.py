@@ -35,7 +35,9 @@ from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.units import suggest
 
-__all__ = ["SOURCES", "History", "Task"]
+__all__ = ["COEFFICIENT", "SOURCES", "History", "Task"]
+
+COEFFICIENT = "coefficient"
 
 TRACES_SHARE = 1 / 8
 """Of the memory, for what the receivers of a run see, or residuals add in a run back in time."""
@@ -157,6 +159,15 @@ class Task:
         alike, asked = self.cuts.chunk == 1, (self.wrt, self.reduced, self.every, phase)
         return reverse(self.problem, chunk, *asked, alike=alike)
 
+    def coefficient(self, name: str) -> Path:
+        """The file of a coefficient that was written for all runs to read."""
+        return self.out / f"{COEFFICIENT}.{name}.npy"
+
+    def begins(self, name: str) -> Any:
+        """What runs are given as the initial values of a field."""
+        path = self.coefficient(name)
+        return str(path) if path.exists() else self.problem.initial[name]
+
     def run(self, problem: Problem, name: str) -> Result:
         """Make a run, or go on with it; in a folder of that name.
 
@@ -245,6 +256,7 @@ class Task:
         """The steps from `first` up to `last`, beginning with what a run left."""
         problem, cut = self.problem, slice(first, last)
         initial: dict[str, Any] = dict(problem.initial)
+        initial |= {one.name: self.begins(one.name) for one in problem.stencil.coefficients}
         for lasting in problem.stencil.lasting:
             for name in (lasting.name, lasting.name + PREVIOUS)[: lasting.levels]:
                 if state is not None:
@@ -335,7 +347,7 @@ class Task:
         dtypes: dict[str, str] = {}
         for coefficient in problem.stencil.coefficients:
             if coefficient.name in initial:
-                initial[coefficient.name] = problem.initial[coefficient.name]
+                initial[coefficient.name] = self.begins(coefficient.name)
                 dtypes[coefficient.name] = problem.dtype_of(coefficient.name)
         for name, (of, after) in one.states.items():
             initial[name] = self._states(of, firsts, after, history)
