@@ -15,6 +15,7 @@ from outgrid.build.compiler import Library
 from outgrid.codegen.slab import structure
 from outgrid.errors import ExecutionError
 from outgrid.execute.absence import NOWHERE_ABSENT, Absence
+from outgrid.execute.heap import give_back
 from outgrid.execute.profiles import NO_PROFILES, Profiles
 from outgrid.execute.reference import is_reference
 from outgrid.execute.site import HostSite
@@ -107,6 +108,7 @@ class Kernel:
         self, plan: Plan, take: Callable[[Ring, int], Buffer], transfers: Transfers
     ) -> HostSite[Kernel]:
         """A window of its own, in memory that ``take`` gets."""
+        give_back()
         return HostSite(Window(plan, partial(self.touch, plan), take), transfers)
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
