@@ -389,6 +389,7 @@ bool Queue::close(double patience_seconds) {
   lock.unlock();
   driver_.join();
   copier_.join();
+  staging_.release();  // also where the interpreter keeps the queue
   lock.lock();
   outstanding_ = static_cast<std::int64_t>(completions_.size());
   completed_.notify_all();
