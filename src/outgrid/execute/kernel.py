@@ -108,7 +108,7 @@ class Kernel:
         self, plan: Plan, take: Callable[[Ring, int], Buffer], transfers: Transfers
     ) -> HostSite[Kernel]:
         """A window of its own, in memory that ``take`` gets."""
-        give_back()
+        give_back(plan.memory.window_bytes)
         return HostSite(Window(plan, partial(self.touch, plan), take), transfers)
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
