@@ -7,7 +7,6 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,6 +170,8 @@ def evaluate(
     if len(cuts) == 1:
         make(cuts[0])
         return values
+    from concurrent.futures import ThreadPoolExecutor  # which definitions do without
+
     with ThreadPoolExecutor(len(cuts)) as pool:
         for _ in pool.map(make, cuts):
             pass
