@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +134,8 @@ def _made(
     """What is in place; the runs that it was made of go."""
     task.remove(*(path.name for path in task.out.iterdir() if path.is_dir()))
     if task.comm.rank == 0:
-        left = task.out.glob("added.*"), task.out.glob(f"{COEFFICIENT}.*"), (task.out / TRACES,)
-        for path in chain.from_iterable(left):
+        made = *task.out.glob("added.*"), *task.out.glob(f"{COEFFICIENT}.*")
+        for path in (*made, task.out / TRACES):
             path.unlink(missing_ok=True)
     given = {
         name: one if isinstance(one, float) else np.array(one) for name, one in numbers.items()

@@ -289,3 +289,14 @@ def test_coefficients_are_made_once_for_all_runs(tmp_path, monkeypatch):
         assert not [*out.glob("coefficient*")]
         seen.clear()
     assert len(bytes_of) == 1
+
+
+def test_memory_and_threads_are_given_as_for_runs(tmp_path):
+    objective, given = og.LeastSquares(np.zeros((STEPS, 1))), {"wrt": ["c"], "adjoint": "history"}
+    problem = posed(snapshots=())
+    ways = [{}, {"memory": "25%", "threads": "auto"}, {"memory": 0.25, "threads": 2}]
+    made = [
+        og.gradient(problem, objective, out=tmp_path / str(n), **given, **way)["c"]
+        for n, way in enumerate(ways)
+    ]
+    assert len({np.asarray(one).tobytes() for one in made}) == 1

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import api
-from outgrid.durable import partial_path
+from outgrid.durable import partial_path, replace_whole
 from outgrid.formats.npy import HEADER_BYTES, reserve_npy
 from outgrid.result import Result
 from outgrid.reversal.cuts import Piece
@@ -150,7 +150,7 @@ class Back:
                     for cells, values in parts:
                         self._add(into[plane], plane, cells, values)
                 into.flush()
-                partial.rename(path)
+                replace_whole(partial, path)
             self.task.comm.share(None)
             yield name, path
 

@@ -17,6 +17,7 @@ from outgrid.config import RunOptions
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
+from outgrid.machine import limit_on_memory
 from outgrid.numbers import number_type
 from outgrid.observe.finite import not_finite
 from outgrid.plan.tables import traced_bytes
@@ -425,6 +426,6 @@ def _longest(problem: Problem, chunk: int, options: Mapping[str, Any]) -> int | 
     memory = options.get("memory")
     if not problem.receivers or memory is None:
         return None
-    limit_bytes = RunOptions.of(memory=memory).memory_bytes
+    limit_bytes = RunOptions.of(memory=limit_on_memory(memory, world().local)).memory_bytes
     steps = int(limit_bytes * TRACES_SHARE) // traced_bytes(problem)
     return None if steps >= problem.steps else max(1, steps // chunk) * chunk
