@@ -181,7 +181,7 @@ def evaluate(
 def _parts(count: int, parts: int, unit: int = 1) -> list[range]:
     """As many equal parts of ``count``, each but the last of whole units; at least one."""
     size = max(unit, -(-count // max(1, parts) // unit) * unit)
-    return [range(first, min(count, first + size)) for first in range(0, count, size)]
+    return [range(first, min(count, first + size)) for first in range(0, max(1, count), size)]
 
 
 def _evaluate(

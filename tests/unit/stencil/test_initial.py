@@ -64,6 +64,16 @@ def test_values_do_not_depend_on_how_planes_and_rows_are_grouped(
             assert part.tobytes() == whole[first:last, rows.start : rows.stop].tobytes()
 
 
+@pytest.mark.parametrize("shape", [(7, 9), (7, 9, 11)])
+def test_no_planes_have_no_values_however_many_threads_there_are(shape: tuple[int, ...]) -> None:
+    formula = InitialExpression("x + y")
+    for threads in (1, 2, 8):
+        assert evaluate(formula, range(3, 3), shape, "float32", None, threads).shape[0] == 0
+    if len(shape) == 3:
+        found = evaluate(formula, range(2), shape, "float32", range(4, 4), 8)
+        assert found.shape == (2, 0, 11)
+
+
 def test_spelling_does_not_matter() -> None:
     assert InitialExpression(" (x)+ 1") == InitialExpression("x+1")
     assert InitialExpression("sin(x) * nz").names == {"x", "nz"}
