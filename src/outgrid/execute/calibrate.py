@@ -174,6 +174,13 @@ class Trial:
     fetch: bool = False
     stream: bool = False
 
+    @property
+    def depth(self) -> int:
+        """Steps of the sweep: two diamonds; level by level several where that meets borders."""
+        if self.levels > 1:
+            return 2 * self.levels
+        return BORDER_DEPTH if self.slab else 1
+
 
 def _trial(small: Problem, tile: Tile) -> Trial:
     levels = tile_levels(tile, small)
@@ -327,9 +334,9 @@ def _parts(small: Problem) -> tuple[int, ...]:
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
-    """A resident plan of one sweep, two diamonds deep."""
+    """A resident plan of one sweep."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
-    depth = 2 * trial.levels if trial.levels > 1 else BORDER_DEPTH if trial.slab else 1
+    depth = trial.depth
     own = RunOptions(
         memory_bytes=1 << 60,
         tier="memory",
@@ -348,11 +355,11 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
     chosen = plan(Problem.from_dict(data), own, machine, 0)
-    if trial.levels > 1 or depth == 1:
+    if trial.levels == 1 and depth > 1:
+        tile = Tile("level", 0, trial.planes, group=trial.group)
+    else:
         # A grid that is periodic along the stream is measured for streaming, where diamonds serve.
         tile = choose_tile(small, machine, own, chosen.threads, depth)
-    else:
-        tile = Tile("level", 0, trial.planes, group=trial.group)
     slab = trial.slab or chosen.schedule.pitch_planes
     return replace(chosen, tile=tile, schedule=replace(chosen.schedule, slab_planes=slab))
 

@@ -132,7 +132,7 @@ class Files:
 
         Made before the window is. Raises StoreError.
         """
-        memory_bytes, threads = self.plan.memory.window_bytes, self.plan.threads
+        memory_bytes, threads = self.plan.memory.before_bytes, self.plan.threads
         made = packed(store, path, self.transfers, memory_bytes, threads)
         self._opened[self._opened.index(store)] = made
         return made

@@ -19,12 +19,11 @@ from outgrid.native import Buffer, as_array
 from outgrid.observe.finite import warning_of
 from outgrid.plan.schedule.rings import Arrival, Bands, parts_within
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.stencil.boundary import STORED
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.initial import InitialExpression, evaluate, rows_together
+from outgrid.stencil.layers import fixed_layers
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.region import clear_outside
-from outgrid.stencil.symbol import AXES
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
 from outgrid.units import format_bytes
@@ -335,17 +334,14 @@ def _fix_layers(
     """Set the fixed layers of a block: from ``given``, then by value."""
     if arrival.constant:
         return
-    axes = {0: (0, block.planes.start), problem.ndim - 1: (2, 0)}
+    places = {0: (0, block.planes.start), problem.ndim - 1: (2, 0)}
     if problem.ndim == 3:
-        axes[1] = (1, block.rows.start)
+        places[1] = (1, block.rows.start)
     parts: list[tuple[tuple[slice, ...], float | None]] = []
-    for axis, inside in enumerate(problem.interior):
-        place, begin = axes[axis]
-        for side, ends in (("-", (0, inside.start)), ("+", (inside.stop, problem.shape[axis]))):
-            if problem.edges.rule(arrival.field, axis)[side == "+"] == STORED:
-                start, stop = (max(0, end - begin) for end in ends)
-                value = problem.boundary.face(arrival.field, AXES[axis - problem.ndim], side).number
-                parts.append(((*[slice(None)] * place, slice(start, stop)), value))
+    for (axis, *ends), value in fixed_layers(problem, arrival.field).items():
+        place, begin = places[axis]
+        start, stop = (max(0, end - begin) for end in ends)
+        parts.append(((*[slice(None)] * place, slice(start, stop)), value))
     for part, _ in parts:
         if given is not None:
             cells[part] = given[part]

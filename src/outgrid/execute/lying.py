@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -23,9 +23,8 @@ from outgrid.runs.former import CLOCK_SECONDS
 from outgrid.runs.places import is_spread
 from outgrid.runs.seals import level_name
 from outgrid.seal import Seal
-from outgrid.stencil.boundary import STORED
+from outgrid.stencil.layers import fixed_layers
 from outgrid.stencil.problem import PREVIOUS, Problem
-from outgrid.stencil.symbol import AXES
 from outgrid.storage import Uncopied
 from outgrid.storage.queued import Queued
 from outgrid.storage.sums import sums_path
@@ -167,9 +166,9 @@ def _why(
         return ""
     if options.preview:
         return "the preview shows it"
-    layers = _layers(problem, field)
+    layers = fixed_layers(problem, field)
     left = there.left
-    if left is not None and layers != _layers(left.problem, left.field):
+    if left is not None and layers != fixed_layers(left.problem, left.field):
         left = None  # of a run with other layers
     if left is None and any(number is not None for number in layers.values()):
         return "the boundary gives the values of its fixed layers"
@@ -179,20 +178,3 @@ def _why(
     if left is None or of is None or (of.folder, of.name) != (left.folder, left.field):
         return f"its fixed layers are to be those of {field}"
     return ""
-
-
-def _layers(problem: Problem, field: str) -> dict[tuple[int, int, int], float | None]:
-    """The fixed layers of a field, by axis and indices along it, and the values they are given."""
-
-    def found() -> Iterator[tuple[tuple[int, int, int], float | None]]:
-        for axis, inside in enumerate(problem.interior):
-            extent, rules = problem.shape[axis], problem.edges.rule(field, axis)
-            for side, rule, ends in (
-                ("-", rules[0], (0, inside.start)),
-                ("+", rules[1], (inside.stop, extent)),
-            ):
-                if rule == STORED and ends[0] < ends[1]:
-                    face = problem.boundary.face(field, AXES[axis - problem.ndim], side)
-                    yield (axis, *ends), face.number
-
-    return dict(found())
