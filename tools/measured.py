@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def table() -> str:
             *(line for stencil, dtype in SUMMARY for line in summary_rows(stencil, dtype)),
             *demo_rows(demo),
             "",
-            " ".join(notes()),
+            textwrap.fill(" ".join(notes()), 150, break_long_words=False, break_on_hyphens=False),
             "",
             "",
         ]
