@@ -105,7 +105,7 @@ class Reads:
 WAYS: dict[str, dict[str, Any]] = {
     "history": {"adjoint": "history"},
     "recompute": {"adjoint": "recompute"},
-    "recompute_float16": {"adjoint": "recompute", "history": "float16"},
+    "recompute_every_4_float16": {"adjoint": "recompute", "every": 4, "history": "float16"},
 }
 
 
@@ -181,7 +181,8 @@ def inside(size: int, steps: int, limit: str, out: Path, names: list[str] | None
             "runs": runs.made,
             "history_reads": reads.told(),
         }
-        np.save(out / "slice.npy", np.array(g["c"][:, size // 2]))
+        if "every" not in way:
+            np.save(out / "slice.npy", np.array(g["c"][:, size // 2]))
         shutil.rmtree(out / name)
     print(json.dumps(told))
 
@@ -229,15 +230,18 @@ def beyond(place: Path, size: int, steps: int, limit: str, enough: str) -> dict[
     }
     # First, so that kernels are compiled: the compiler takes more than the limit.
     command = [*program, "--inside", enough, "--folder", str(place / "memory")]
-    command += ["--way", "history", "--way", "recompute_float16"]
+    command += ["--way", "history", "--way", "recompute_every_4_float16"]
     whole = subprocess.run(command, capture_output=True, text=True, check=True)
     other = json.loads(whole.stdout.splitlines()[-1])
     row |= in_group([*program, "--inside", limit, "--folder", str(place / "beyond")], limit_bytes)
     row["write_bandwidth"] = bandwidth(place / "bandwidth", 1 << 30)
     draw(np.load(place / "beyond" / "slice.npy"), ROOT / "build" / "shot.png")
-    made = [row["history"], row["recompute"], other["history"]]
-    same = {(one["digest"], one["value"]) for one in made}
-    return row | {"identical": len(same) == 1, "in_memory": other, "load": os.getloadavg()[0]}
+    rounded = "recompute_every_4_float16"
+    exact = [row["history"], row["recompute"], other["history"]]
+    alike = [{(one["digest"], one["value"]) for one in exact}]
+    alike.append({(one[rounded]["digest"], one[rounded]["value"]) for one in (row, other)})
+    same = all(len(one) == 1 for one in alike)
+    return row | {"identical": same, "in_memory": other, "load": os.getloadavg()[0]}
 
 
 def line(steps: int) -> og.Problem:
@@ -376,7 +380,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="JSON file for the rows")
     parser.add_argument("--only", choices=PARTS, help="one of the parts")
     parser.add_argument("--size", type=int, default=564, help="cells of the cube along an axis")
-    parser.add_argument("--steps", type=int, default=12, help="of the shot in the cube")
+    parser.add_argument("--steps", type=int, default=48, help="of the shot in the cube")
     parser.add_argument("--limit", default="256MiB", help="of memory for the cube")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--way", action="append", help=argparse.SUPPRESS)

@@ -1,5 +1,7 @@
 """Objectives of reductions and snapshots, gradients by profiles, and gradients that are cut off."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -160,7 +162,7 @@ def test_runs_begin_in_the_files_of_those_before(tmp_path, monkeypatch):
     objective = og.LeastSquares(np.zeros((STEPS, 1)), snapshots=[None, np.zeros((STEPS, 14))])
     given = {"wrt": WRT, "adjoint": "recompute", "chunk": 2, "memory": "1GiB", "tier": "direct"}
     g = og.gradient(posed().replace(initial=files), objective, out=tmp_path / "g", **given)
-    assert uncopied["state.0"] == set()  # no step, so the state is a copy
+    assert uncopied["state.0"] == {"c"}  # no step, so the state is a copy
     forward = [found for name, found in uncopied.items() if name.startswith(("state", "history"))]
     assert all(found == {"u", "u.previous", "c"} for found in forward[1:])
     back = [found for name, found in uncopied.items() if name.startswith("back")]
@@ -285,10 +287,46 @@ def test_coefficients_are_made_once_for_all_runs(tmp_path, monkeypatch):
         bytes_of.add(np.asarray(g["c"]).tobytes())
         read = path if isinstance(c, str) and c != formula else out / "coefficient.c.npy"
         assert {name for name, _ in seen.values()} == {str(read)}
-        assert all("c" in found for name, (_, found) in seen.items() if name != "state.0")
+        assert all("c" in found for _, found in seen.values())
         assert not [*out.glob("coefficient*")]
         seen.clear()
     assert len(bytes_of) == 1
+
+
+@pytest.mark.parametrize(("every", "wanted"), [(2, ["u"]), (1, ["u"])])
+def test_states_are_rounded_that_a_run_back_reads(every, wanted, tmp_path, monkeypatch):
+    """And no others: the level before is read where derivatives need it alone."""
+    written, write = list[str](), task.write_level
+
+    def noting(problem, name, path, options):
+        kept = Path(problem.initial[name].path).stem
+        written.append(kept)
+        write(problem, name, path, options)
+        found, whole = np.load(path), np.load(problem.initial[name].path)
+        assert found.dtype == np.float16
+        np.testing.assert_array_equal(found, whole.astype(np.float16))
+
+    monkeypatch.setattr(task, "write_level", noting)
+    problem = og.Problem(
+        "wave:2",
+        SHAPE,
+        "float32",
+        STEPS + 1,
+        initial={"u": "sin(x / 3) * cos(y / 4)", "c": 0.1},
+        receivers=[og.Receiver("u", (8, 9))],
+    )
+    g = og.gradient(
+        problem,
+        og.LeastSquares(np.full((STEPS + 1, 1), 0.2)),
+        wrt=["c"],
+        out=tmp_path / "g",
+        every=every,
+        history="float16",
+        adjoint="history",
+        memory="1GiB",
+    )
+    assert written == wanted
+    assert np.asarray(g["c"]).any()
 
 
 def test_memory_and_threads_are_given_as_for_runs(tmp_path):

@@ -244,7 +244,7 @@ COPIES = {
     "another type": ({"dtypes": {"c": "float64"}, "dtype": "float64"}, (), "float32"),
     "in a part": ({"regions": {"c": None}}, ("u", "u.previous"), "part of the grid"),
     "a preview": ({"preview": 64}, ("c",), "preview"),
-    "no steps": ({"steps": 0}, (), ""),
+    "no steps": ({"steps": 0}, ("c",), "no sweep writes"),
     "two folders": ({"scratch": ["one", "two"]}, (), ""),
     "blocks": ({"scheme": "overlapped", "block": [8, 8, 36]}, (), ""),
     "mapped": ({"tier": "mmap"}, (), ""),

@@ -139,7 +139,7 @@ def _copied(
     schedule = chosen.schedule
     streams = chosen.store_tier == "direct" and not chosen.in_place and chosen.device is None
     whole = schedule.subgrid is None and schedule.blocks is None and not is_spread(options)
-    if not (streams and whole and chosen.sweeps):
+    if not (streams and whole):
         return {}
     device = existing(scratch).stat().st_dev
     found: dict[str, str] = {}
@@ -148,7 +148,9 @@ def _copied(
         with suppress(Error):  # what is against a file is said by `check_inputs`
             there = lies(name)
             if there is not None and there.shape == problem.shape:
-                found[name] = _why(problem, level, there, lies, options, device)
+                left = not (level.constant or chosen.sweeps)
+                why = _why(problem, level, there, lies, options, device)
+                found[name] = "no sweep writes what the run leaves" if left else why
     return found
 
 

@@ -14,16 +14,15 @@ import numpy as np
 from outgrid import api
 from outgrid.comm import Comm, world
 from outgrid.config import RunOptions
-from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
-from outgrid.formats.npy import HEADER_BYTES, map_npy, read_header, reserve_npy
+from outgrid.formats.npy import read_header
 from outgrid.machine import limit_on_memory
-from outgrid.numbers import number_type
 from outgrid.observe.finite import not_finite
 from outgrid.plan.tables import traced_bytes
 from outgrid.record import RECORD_NAME
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
+from outgrid.reversal.levels import write_level
 from outgrid.reversal.objective import Objective, check
 from outgrid.runs.verify import verify
 from outgrid.stencil.history import History as OneHistory
@@ -307,21 +306,15 @@ class Task:
 
     def _rounded(self, path: Path, name: str) -> Path:
         """The file of a state, in the type that a history has; it is made where there is none."""
-        dtype = number_type(self.dtype_kept(name))
+        dtype = self.dtype_kept(name)
         if dtype == self.problem.dtype_of(name):
             return path
-        rounded = path.with_name(f"{path.stem}.{dtype.name}.npy")
-        if self.comm.rank == 0 and not rounded.exists():
-            partial = partial_path(rounded)
-            partial.unlink(missing_ok=True)
-            reserve_npy(partial, self.problem.shape, dtype)
-            state = map_npy(path)
-            into = np.memmap(partial, dtype, "r+", HEADER_BYTES, self.problem.shape)
-            with np.errstate(over="ignore"):
-                for plane in range(self.problem.shape[0]):
-                    into[plane] = state[plane].astype(dtype)
-            into.flush()
-            partial.rename(rounded)
+        rounded = path.with_name(f"{path.stem}.{dtype}.npy")
+        if self.comm.rank == 0:
+            initial = {**self.problem.initial, name: str(path)}
+            dtypes = {**self.problem.dtypes, name: dtype}
+            kept = self.problem.replace(initial=initial, dtypes=dtypes, snapshots=())
+            write_level(kept, name, rounded, self.options)
         self.comm.share(None)
         return rounded
 
@@ -412,13 +405,15 @@ class Task:
         number = (firsts[0] + after - first) // self.every
         if isinstance(history, int):
             return Series("history.npy", number, step)
-        two = self.problem.stencil.field(of).levels == 2
-        begin = [of + PREVIOUS, of] if two else [of]
-        paths = [self._rounded(self.file(history.begin, name), of) for name in begin]
+        begin = [of + PREVIOUS, of] if self.problem.stencil.field(of).levels == 2 else [of]
+        number += len(begin) - 1
+        # Frames in front of the first one that is read need not be there.
+        unread = min(len(begin), number + min(0, step * (len(firsts) - 1)))
+        paths = [self._rounded(self.file(history.begin, name), of) for name in begin[unread:]]
         name = f"snapshot.{history.offset + self.kept.index(of)}.npy"
         kept = [run / name for run in history.runs]
         kept = [path for path in kept if read_header(path).shape[0]]
-        return Series((*paths, *kept), number + len(begin) - 1, step)
+        return Series((*paths, *kept), number - unread, step)
 
 
 def _longest(problem: Problem, chunk: int, options: Mapping[str, Any]) -> int | None:

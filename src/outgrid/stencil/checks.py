@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from outgrid.errors import DefinitionError, meaning
+from outgrid.formats.arrays import InputArray
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import STORED, Boundary, Edges
 from outgrid.stencil.catalog import resolve
@@ -18,8 +19,10 @@ from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype, is_real
 from outgrid.stencil.dtypes import STORED as STORED_DTYPES
+from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid
+from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Source
 from outgrid.stencil.series import Series
@@ -347,6 +350,7 @@ def checked_initial(
     values = {
         name: classify(name, value, shape, apart.get(name.removesuffix(PREVIOUS), dtype), grid)
         for name, value in given.items()
+        if not _is_of_field(name, given)
     }
     for name, value in values.items():
         if isinstance(value, Series) and (name not in names or stencil.field(name).evolving):
@@ -358,3 +362,11 @@ def checked_initial(
         name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]
         for name in sorted(wanted)
     }
+
+
+def _is_of_field(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether a problem that is given what another one has begins a previous level like its field:
+    with one value for both, which is made once."""
+    value, field = given[name], name.removesuffix(PREVIOUS)
+    made = isinstance(value, InitialExpression | InitialFunction | InputArray)
+    return made and name != field and value is given.get(field)

@@ -262,10 +262,7 @@ class Problem:
         if self.line:
             stays["shape"] = self.shape[1:]
         stays["initial"] = {
-            name: value
-            for name, value in self.initial.items()
-            if name not in self._given["frames"]
-            and not (name.endswith(PREVIOUS) and value is self.initial[name.removesuffix(PREVIOUS)])
+            name: value for name, value in self.initial.items() if name not in self._given["frames"]
         }
         del stays["frames"]
         return Problem(**(stays | changes))

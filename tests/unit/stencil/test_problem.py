@@ -257,6 +257,15 @@ def test_formulas_of_whole_numbers_name_the_cell(formula: str, parts: list[str])
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "given", ["exp(-x)", 0.5, np.ones((4, 5), "float32"), lambda y, x: x + 0.0 * y]
+)
+def test_one_value_of_both_levels_is_one_in_a_problem_that_is_given_those_of_another(given):
+    of = Problem("wave:2", (4, 5), initial={"u": given, "c": 1})
+    for other in (Problem("wave:2", (4, 5), initial=dict(of.initial)), of.replace(steps=3)):
+        assert other.initial["u"] is other.initial["u.previous"]
+
+
 def test_previous_level_of_a_misspelt_field_is_suggested() -> None:
     with pytest.raises(DefinitionError, match=r"'u\.prevous'; did you mean 'u\.previous'"):
         wave(initial={"u": 0, "c": 0, "u.prevous": 0})
