@@ -42,7 +42,7 @@ from outgrid.errors import ExecutionError
 from outgrid.formats import Ahead, InputFile, boxes, open_file
 from outgrid.formats.codecs import encoder
 from outgrid.formats.sink import Codec
-from outgrid.native import Buffer, File, Queue, as_array
+from outgrid.native import BLOCK_BYTES, Buffer, File, Queue, as_array
 from outgrid.parts import leave_file, leave_group, take_apart
 from outgrid.storage import queued
 from outgrid_bench.paths import measure_paths
@@ -57,7 +57,6 @@ PARTS = ("rates", "exports", "runs", "paths")
 TIMES = 16  # that a field is as large as the limit
 ROUNDS, RUNS, ENCODINGS, RUNS_IN_TURNS = 7, 3, 7, 7
 PIECE_BYTES = 8 << 20  # that the loop by hand writes together
-BLOCK_BYTES = 4096
 CONTROL = "another"  # of the same kind: what its ratio is below 1 says how much others may be
 DATA_OFFSET = 4096  # of a result
 HEAT: dict[str, Any] = {"stencil": "heat7", "parameters": {"k": 0.1}}

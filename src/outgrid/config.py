@@ -61,7 +61,7 @@ __all__ = [
 
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-DIRECT_IO_BLOCK_BYTES = 4096
+BLOCK_BYTES = 4096  # of transfers past the page cache, as the core has it
 DEFAULT_REQUEST_BYTES = 2 << 20
 DEFAULT_QUEUE_DEPTH = 16
 
@@ -131,13 +131,13 @@ def _above_zero(value: Any) -> str:
 
 
 def _bad_stripe(value: int) -> str:
-    if value % DIRECT_IO_BLOCK_BYTES:
-        return f"it must be a multiple of {DIRECT_IO_BLOCK_BYTES}"
+    if value % BLOCK_BYTES:
+        return f"it must be a multiple of {BLOCK_BYTES}"
     return _above_zero(value)
 
 
 def _bad_request(value: int) -> str:
-    block = DIRECT_IO_BLOCK_BYTES
+    block = BLOCK_BYTES
     if value >= block and value % block == 0:
         return ""
     fix = max(block, value // block * block)

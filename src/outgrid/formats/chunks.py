@@ -28,13 +28,13 @@ from outgrid.durable import make_folder
 from outgrid.formats.codecs import Encode, most_bytes
 from outgrid.formats.shard import ABSENT, index_of
 from outgrid.formats.source import Box, boxes, writing
+from outgrid.native import BLOCK_BYTES
 
-__all__ = ["BLOCK_BYTES", "Chunks", "encoded_bytes", "memory_of", "opened_direct", "shard_of"]
+__all__ = ["Chunks", "encoded_bytes", "memory_of", "opened_direct", "shard_of"]
 
 SHARD_BYTES = 256 << 20
 PIECE_BYTES = 8 << 20  # that are written at once, or less, so that
 PIECES_OF_MEMORY = 32  # fit into the memory
-BLOCK_BYTES = 4096
 LARGE_PAGE_BYTES = 2 << 20
 
 _Index = tuple[int, ...]

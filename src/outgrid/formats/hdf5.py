@@ -13,13 +13,13 @@ from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Into, Output, Sink, Spans
 from outgrid.formats.source import Coords, Sliced, Source, Straight, decoding, whole_axes
+from outgrid.native import BLOCK_BYTES
 from outgrid.regular import check_given
 
 __all__ = ["Output", "create_output", "open_source"]
 
 MOST_CHUNK_BYTES = 256 << 20
 TIMES = ("step", "time")
-BLOCK_BYTES = 4096  # at which data sets begin
 META_BYTES = 512  # that the library sets aside for what describes them, each time
 _NO_VARIABLE = "not a netCDF variable"  # what NetCDF 4 calls the scale of an axis without values
 _CACHE_BYTES = 32 << 20  # of decoded chunks

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.formats.chunks import BLOCK_BYTES, Chunks, memory_of, opened_direct
+from outgrid.formats.chunks import Chunks, memory_of, opened_direct
 from outgrid.formats.codecs import most_bytes
 from outgrid.formats.source import READERS, Box, Coords, decoding, reading
+from outgrid.native import BLOCK_BYTES
 
 __all__ = ["Stored"]
 

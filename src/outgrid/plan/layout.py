@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from outgrid.config import BLOCK_BYTES
 from outgrid.numbers import item_bytes
 from outgrid.plan.model import Apart, Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.dtypes import STORED
 from outgrid.units import format_bytes
 
-BLOCK_BYTES = 4096
 LINE_BYTES = 64
 # What direct transfers ask of an address in memory. Where a disk asks for more, the queue stages.
 SECTOR_BYTES = 512

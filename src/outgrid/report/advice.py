@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from outgrid.config import BLOCK_BYTES
 from outgrid.lines import format_count, format_share
 from outgrid.record import Record
 from outgrid.report.delay import reasons
@@ -14,7 +15,6 @@ __all__ = ["advice", "over_plain"]
 WAITING = 0.1  # a share of the time that is worth a remedy
 LEAST_SECONDS = 0.5  # of waiting, in runs long enough to be made faster
 BUFFERED = 0.01  # a share of the bytes; the ends of files that are no whole blocks are less
-BLOCK_BYTES = 4096
 
 
 def over_plain(record: Record) -> float | None:

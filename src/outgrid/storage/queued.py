@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.formats.source import Box, Source, Straight, View, reading
-from outgrid.native import Buffer, File, as_array
+from outgrid.native import BLOCK_BYTES, Buffer, File, as_array
 from outgrid.storage.transfers import Transfers
 
 __all__ = ["queued"]
 
 STAGING_BYTES = 1 << 20  # of a thread, for blocks that are read in part
-BLOCK_BYTES = 4096
 
 
 def queued(source: Source) -> Source:
