@@ -59,7 +59,7 @@ def summary_rows(stencil: str, dtype: str) -> list[str]:
             name = f"{IN_MEMORY[row['mode']]}, {extents(row['shape'])} cells"
         elif row["mode"] == "outofcore" and row["factor"] >= farthest:
             limit = row["memory_limit_bytes"] / 2**20
-            times = f"{row['factor']:g} times {limit:g} MiB"
+            times = f"{row['factor']:g} times the limit of {limit:g} MiB"
             name = f"**out of core, {extents(row['shape'])} cells, {times}**"
         else:
             continue
@@ -90,10 +90,10 @@ def notes() -> list[str]:
     peak = max(row["peak_memory_over_limit"] for row in rows)
     limit, _, _ = rows[-1]["limit"].partition(" of ")
     return [
-        "GLUP/s are 1e9 cell updates per second, each needed update counted once; ratios of what",
-        "is out of core are to plain sweeps measured right before and after it.",
+        "GLUP/s are 1e9 cell updates per second. Each needed update is counted once. The ratio of an",
+        "out-of-core run is over a plain sweep that was measured right before and after it.",
         f"`outgrid bench core` up to {max(row['ended'] for row in rows)[:10]}: "
-        f"{rows[-1]['machine']};",
+        f"{re.sub(r'/[^ ,]*/', '', rows[-1]['machine'])};",
         f"bytes moved over the ideal at most {max(row['io_over_ideal'] for row in rows):.3f},",
         f"waiting for transfers at 16 times memory at most {waits:.1%} of the time,",
         f"peak memory at most {peak:.2f} of the limit ({limit});",

@@ -66,7 +66,7 @@ EPILOG = f"""\
 
 exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command,
 3 no plan fits, or a run would fail, 4 failed I/O or compilation,
-75 stopped and ready to be resumed, 130 interrupted"""
+75 stopped and ready to be resumed, 130 or 143 interrupted with nothing to resume"""
 IO_EXIT_CODE = 4
 INTERRUPTED_EXIT_CODE = 130
 
