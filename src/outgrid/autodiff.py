@@ -19,6 +19,9 @@ from outgrid.stencil.problem import Problem
 
 __all__ = ["jax_traces", "torch_traces"]
 
+OF_GRADIENTS = ("adjoint", "chunk", "every", "history")
+"""Options of gradients that runs do not have."""
+
 
 class _Traces:
     """The traces of a problem with other values in place of what `wrt` names, and what they say
@@ -33,7 +36,8 @@ class _Traces:
             )
         check_names(problem, tuple(wrt))
         self.problem, self.wrt, self.out = problem, tuple(wrt), Path(out)
-        self.options, self.numbers = dict(options), itertools.count()
+        self.options = {"progress": False, **options}
+        self.numbers = itertools.count(_made(self.out))
 
     def posed(self, values: Sequence[Any]) -> Problem:
         """The problem with these values."""
@@ -42,7 +46,8 @@ class _Traces:
     def forward(self, *values: Any) -> NDArray[np.float64]:
         """The traces, of (steps, receivers)."""
         out = self.out / f"forward.{next(self.numbers)}"
-        return api.run(self.posed(values), out=out, progress=False, **self.options).traces
+        options = {key: value for key, value in self.options.items() if key not in OF_GRADIENTS}
+        return api.run(self.posed(values), out=out, **options).traces
 
     def back(self, bar: Any, *values: Any) -> tuple[NDArray[np.float64], ...]:
         """The cotangents of the values for one of the traces."""
@@ -54,14 +59,20 @@ class _Traces:
         )
 
 
+def _made(out: Path) -> int:
+    """A number above those of the folders that are in `out`."""
+    numbers = [path.suffix[1:] for path in out.glob("*.*")] if out.is_dir() else []
+    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
+
+
 def jax_traces(
     problem: Problem, wrt: Sequence[str], out: str | Path, **options: Any
 ) -> Callable[..., Any]:
     """A function of JAX from what `wrt` names, arrays in that order, to traces.
 
     Fields have the grid's shape, parameters none. It has a `custom_vjp`, whose backward pass is
-    `og.gradient`, and calls back to the host. Runs lie in folders in `out`; `options` are those of
-    `og.gradient`. Raises UsageError where JAX is missing.
+    `og.gradient`, and calls back to the host. Runs lie in folders in `out`, beside those that are
+    there; `options` are those of `og.gradient`. Raises UsageError where JAX is missing.
     """
     try:
         jax: Any = import_module("jax")
@@ -101,7 +112,8 @@ def torch_traces(
 
     Fields have the grid's shape, parameters none. It is a `torch.autograd.Function`, whose backward
     pass is `og.gradient`; tensors of a GPU are copied to the host and back. Runs lie in folders in
-    `out`; `options` are those of `og.gradient`. Raises UsageError where PyTorch is missing.
+    `out`, beside those that are there; `options` are those of `og.gradient`. Raises UsageError
+    where PyTorch is missing.
     """
     try:
         torch: Any = import_module("torch")

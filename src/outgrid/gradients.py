@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from outgrid.formats.npy import map_npy
 from outgrid.result import Result
 from outgrid.reversal.back import Back
 from outgrid.reversal.coefficients import write_coefficients
-from outgrid.reversal.objective import Cotangents, LeastSquares, Objective, Seen, Total
+from outgrid.reversal.objective import Cotangents, LeastSquares, Objective, Seen, Total, said
 from outgrid.reversal.progress import begun, new
 from outgrid.reversal.strategy import GradientPlan, plan_of
 from outgrid.reversal.task import COEFFICIENT, History, Task
@@ -87,9 +88,9 @@ def gradient(
     `wrt` names coefficients ("c"), fields that are updated ("u", "u.previous": their initial
     values), parameters, profiles, and "sources": all values of all sources. In fixed layers the
     gradient by a field is 0. `objective` is a LeastSquares, a Total, Cotangents, or a function of
-    `Seen` that returns a value and Cotangents, whose attribute `reduced` names the reductions that
-    it looks at. Runs lie in the folder `out` while they are needed, and the arrays of the gradient
-    at the end; it must not exist, or with `resume` hold the same gradient, which then goes on.
+    `Seen` that returns a value and Cotangents; see `Objective` for its attributes. Runs lie in the
+    folder `out` while they are needed, and the arrays of the gradient at the end; it must not
+    exist, or with `resume` hold the same gradient, which then goes on.
 
     `adjoint` "history" keeps the states of all steps on disk, "recompute" those of as many at a
     time as fit there, "multistage" those of still fewer; what is not kept is made again. All give
@@ -114,12 +115,13 @@ def gradient(
         chosen = plan_of(task, adjoint).chosen
         task.comm.share(None)  # all have looked
         progress = new(task, chosen.lengths, chosen.name)
+    task = dataclasses.replace(task, cuts=dataclasses.replace(task.cuts, longest=progress.longest))
     if progress.done:
         return _made(task, progress.value, progress.numbers, progress.strategy)
     write_coefficients(task)
     starts = task.cuts.starts(0, problem.steps, (*progress.lengths, problem.steps)[0])
     states, kept, seen = _forward(task, starts, len(progress.lengths))
-    progress.value, bars = objective(seen)
+    progress.value, bars = said(objective, seen)
     back = Back(task, progress, bars, kept)
     back.through_all(starts, (*starts[1:], problem.steps), progress.lengths[1:], states)
     progress.numbers = {name: np.asarray(one).tolist() for name, one in back.finish().items()}
@@ -134,7 +136,7 @@ def _made(
     """What is in place; the runs that it was made of go."""
     task.remove(*(path.name for path in task.out.iterdir() if path.is_dir()))
     if task.comm.rank == 0:
-        made = *task.out.glob("added.*"), *task.out.glob(f"{COEFFICIENT}.*")
+        made = *task.out.glob("added.*.*.npy"), *task.out.glob(f"{COEFFICIENT}.*.npy")
         for path in (*made, task.out / TRACES):
             path.unlink(missing_ok=True)
     given = {

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid import autodiff
 from outgrid.autodiff import jax_traces, torch_traces
 from outgrid.errors import UsageError
+from outgrid.reversal.posed import posed as replaced
 from outgrid.stencil import expression as ex
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.expression import Access, Constant
@@ -165,6 +167,30 @@ def test_pytorch_differentiates_runs_like_a_program_of_its_own(tmp_path):
     value, found = misfit(traces)
     assert np.isclose(value, wanted, rtol=1e-13)
     assert np.allclose(found, slope, rtol=0, atol=1e-13 * float(np.abs(slope).max()))
+
+
+def test_a_level_before_follows_the_values_that_its_field_is_given():
+    problem = posed().replace(initial={"u": START, "c": MODEL})
+    changed = replaced(problem, {"u": 2 * START})
+    for name in ("u", "u.previous"):
+        np.testing.assert_array_equal(np.asarray(changed.initial[name]), 2 * START)
+    apart = replaced(posed(), {"u": 2 * START})
+    np.testing.assert_array_equal(np.asarray(apart.initial["u.previous"]), START)
+
+
+def test_a_program_that_is_started_again_adds_runs(tmp_path):
+    options = {"memory": "1GiB", "threads": 1, "adjoint": "recompute", "progress": False}
+    for _ in range(2):
+        made = autodiff._Traces(posed(), ["c"], tmp_path, options)
+        traces = made.forward(MODEL)
+        (bar,) = made.back(np.ones_like(traces), MODEL)
+        assert bar.any()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "forward.0",
+        "back.1",
+        "forward.2",
+        "back.3",
+    }
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

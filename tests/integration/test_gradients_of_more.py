@@ -124,6 +124,127 @@ def test_an_objective_is_any_function_of_what_is_seen(tmp_path):
     check(posed(), Fourth(), g, ["c", "loss"])
 
 
+def of_snapshots(wanted, **attributes):
+    """The misfit of the first snapshot, as a function of a program."""
+
+    def misfit(seen):
+        apart = np.asarray(seen.snapshots[0]) - wanted
+        return 0.5 * float((apart**2).sum()), og.Cotangents(snapshots=[apart])
+
+    misfit.__dict__.update(attributes)
+    return misfit
+
+
+@pytest.mark.parametrize("adjoint", ["history", "recompute"])
+def test_a_function_of_snapshots_is_an_objective(adjoint, tmp_path):
+    problem = posed()
+    wanted = np.random.default_rng(6).normal(size=problem.snapshots[0].shape(SHAPE, STEPS))
+    given = {"wrt": ["c", "u"], "adjoint": adjoint, "memory": "1GiB"}
+    known = og.LeastSquares(snapshots=[wanted])
+    expected = og.gradient(problem, known, out=tmp_path / "known", **given)
+    for number, told in enumerate(({}, {"snapshots": [True]})):
+        misfit = of_snapshots(wanted, **told)
+        g = og.gradient(problem, misfit, out=tmp_path / str(number), **given)
+        assert g.value == pytest.approx(expected.value)
+        for name in given["wrt"]:
+            np.testing.assert_allclose(g[name], expected[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("bars", "attributes", "why"),
+    [
+        ({"snapshots": [np.zeros((3, 9, 13))]}, {"snapshots": [None]}, "by snapshot 0, which"),
+        ({"snapshots": [np.zeros((2, 9, 13))]}, {}, "snapshot 0 has the shape"),
+        ({"traces": np.zeros((STEPS + 1, 1))}, {}, "traces have the shape"),
+        ({"reductions": {"energy": [1.0] * STEPS}}, {}, "by the reduction 'energy', which"),
+    ],
+)
+def test_derivatives_that_do_not_fit_are_refused(bars, attributes, why, tmp_path):
+    def objective(seen):
+        return 0.0, og.Cotangents(**bars)
+
+    objective.__dict__.update(attributes)
+    with pytest.raises(UsageError, match=why):
+        og.gradient(posed(), objective, wrt=["c"], out=tmp_path / "g", memory="1GiB")
+
+
+def test_a_gradient_goes_on_with_the_objective_that_it_began_with(tmp_path):
+    problem = posed(snapshots=[og.Snapshot("u", every=2, y="2:11:2", first=3)])
+    shape = problem.snapshots[0].shape(SHAPE, STEPS)
+    given = {"wrt": ["c"], "out": tmp_path / "g", "memory": "1GiB", "resume": True}
+    one, other = of_snapshots(np.zeros(shape)), of_snapshots(np.ones(shape))
+    g = og.gradient(problem, one, **given)
+    assert og.gradient(problem, of_snapshots(np.zeros(shape)), **given).value == g.value
+    with pytest.raises(UsageError, match="to another objective"):
+        og.gradient(problem, other, **given)
+
+
+def test_a_gradient_goes_on_with_another_memory(tmp_path, monkeypatch, cut_off):
+    """Runs are cut as they were, where traces take a share of the memory."""
+    rng = np.random.default_rng(7)
+    problem = og.Problem(
+        "wave:2",
+        SHAPE,
+        steps=9,
+        initial={"u": rng.uniform(size=SHAPE), "c": 0.1},
+        receivers=[og.Receiver("u", (5, 6.5))],
+    )
+    given = {"wrt": ["u"], "adjoint": "history", "depth": 1}
+    objective = og.LeastSquares(rng.normal(size=(9, 1)))
+    monkeypatch.setattr(task, "TRACES_SHARE", 2.1 * traced_bytes(problem) / 2**30)  # two steps
+    whole = og.gradient(problem, objective, out=tmp_path / "whole", memory="1GiB", **given)
+    for advances in (11, 14):
+        out = tmp_path / str(advances)
+        going = {"out": out, "resume": True, **given}
+        cut_off(
+            advances, lambda going=going: og.gradient(problem, objective, memory="1GiB", **going)
+        )
+        g = og.gradient(problem, objective, memory="2GiB", **going)
+        assert np.asarray(g["u"]).tobytes() == np.asarray(whole["u"]).tobytes()
+
+
+def test_a_previous_level_that_was_given_has_a_gradient_of_its_own(tmp_path):
+    objective, shared = og.LeastSquares(np.ones((STEPS, 1))), {"c": 0.1}
+    made = {}
+    for name, initial, expected in (
+        ("both", {"u": 0.25}, {"u.previous"}),
+        ("apart", {"u": 0.25, "u.previous": 0.25}, set()),
+    ):
+        problem = og.Problem(
+            "wave:2",
+            SHAPE,
+            steps=STEPS,
+            initial={**initial, **shared},
+            receivers=[og.Receiver("u", (5, 6))],
+        )
+        assert problem.replace(steps=STEPS).alike == problem.alike == expected
+        wrt = ["u", "u.previous"] if name == "apart" else ["u"]
+        made[name] = og.gradient(problem, objective, wrt=wrt, out=tmp_path / name, memory="1GiB")
+    apart = made["apart"]
+    np.testing.assert_allclose(
+        made["both"]["u"], np.asarray(apart["u"]) + np.asarray(apart["u.previous"]), rtol=1e-13
+    )
+    assert np.abs(apart["u.previous"]).max() > 0
+
+
+@pytest.mark.parametrize("name", ["coefficient", "added", "traces"])
+def test_a_field_may_have_any_name(name, tmp_path):
+    scope = {"og": og}
+    exec(f"def rule(u, {name}):\n    return u + {name} * og.laplacian(u)", scope)
+    problem = og.Problem(
+        og.stencil(scope["rule"]),
+        SHAPE,
+        steps=STEPS,
+        initial={"u": "sin(x / 3) * y", name: "0.1 + x / 1000"},
+        receivers=[og.Receiver("u", (5, 6))],
+    )
+    given = {"wrt": [name], "out": tmp_path / "g", "memory": "1GiB", "adjoint": "recompute"}
+    g = og.gradient(problem, og.LeastSquares(np.ones((STEPS, 1))), **given)
+    assert np.asarray(g[name]).any()
+    left = {path.name for path in (tmp_path / "g").iterdir()}
+    assert left == {f"{name}.npy", "gradient.json"}
+
+
 def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
     problem = posed()
     objective = og.LeastSquares(np.zeros((STEPS, 1)), snapshots=[None, np.zeros((STEPS, 14))])

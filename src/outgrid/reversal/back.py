@@ -100,6 +100,9 @@ class Back:
         progress.write(task)
         if former:
             task.remove(former)
+        if task.comm.rank == 0:
+            for path in task.out.glob(f"added.{piece.high}.*.npy"):
+                path.unlink()
 
     def _take_numbers(self, one: Reverse, piece: Piece, made: Result) -> None:
         """Take over what receivers and reductions of a run back in time have seen."""

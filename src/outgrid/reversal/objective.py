@@ -16,7 +16,18 @@ from outgrid.formats.npy import map_npy
 from outgrid.stencil.problem import Problem
 from outgrid.units import suggest
 
-__all__ = ["Cotangents", "LeastSquares", "Objective", "Seen", "Total", "array_of", "check"]
+__all__ = [
+    "Cotangents",
+    "LeastSquares",
+    "Objective",
+    "Seen",
+    "Total",
+    "array_of",
+    "check",
+    "reduced",
+    "said",
+    "snapshots_of",
+]
 
 
 TOGETHER = 1 << 16
@@ -63,12 +74,11 @@ class Cotangents:
 class Objective(Protocol):
     """The value of an objective for what a run left, None if it has none, and its derivatives.
 
-    `reduced` names the reductions that it depends on.
+    Its attribute `reduced` names the reductions that it depends on, none where it has no such
+    attribute. `snapshots`, where it has that, is None for each snapshot that it does not depend on.
     """
 
     def __call__(self, seen: Seen, /) -> tuple[float | None, Cotangents]: ...
-    @property
-    def reduced(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,7 @@ class Total:
 
     reduction: str
     weights: Sequence[float] | None = None
+    snapshots: Sequence[Any] = field(default=(), init=False)
 
     @property
     def reduced(self) -> tuple[str, ...]:
@@ -162,7 +173,39 @@ def array_of(given: Any) -> Any:
     return map_npy(Path(given)) if isinstance(given, str | Path) else given
 
 
-def check(objective: Objective, problem: Problem) -> None:
+def reduced(objective: Objective) -> tuple[str, ...]:
+    """The reductions that an objective depends on."""
+    return tuple(getattr(objective, "reduced", ()))
+
+
+def snapshots_of(objective: Objective, problem: Problem) -> list[int]:
+    """The numbers of the snapshots that an objective may depend on: all where it does not say."""
+    told: Sequence[Any] = getattr(objective, "snapshots", problem.snapshots)
+    return [number for number, one in enumerate(told) if one is not None]
+
+
+def said(objective: Objective, seen: Seen) -> tuple[float | None, Cotangents]:
+    """What an objective says of what was seen. Raises UsageError where that does not fit."""
+    value, bars = objective(seen)
+    if not isinstance(objective, Cotangents | LeastSquares | Total):
+        check(bars, seen.problem)
+        for name in bars.reductions:
+            if name not in reduced(objective):
+                raise UsageError(
+                    f"the objective has derivatives by the reduction {name!r}, which its attribute "
+                    f"reduced does not name: {reduced(objective)}; add it there"
+                )
+        of = snapshots_of(objective, seen.problem)
+        for number, values in enumerate(bars.snapshots):
+            if values is not None and number not in of:
+                raise UsageError(
+                    f"the objective has derivatives by snapshot {number}, which its attribute "
+                    "snapshots leaves out; give something other than None there"
+                )
+    return value, bars
+
+
+def check(objective: Objective | Cotangents, problem: Problem) -> None:
     """Raise UsageError where an objective is of something else than the problem leaves."""
     names = [field.name for field in problem.stencil.lasting]
     final: Mapping[str, Any] = getattr(objective, "final", {})
@@ -188,8 +231,8 @@ def check(objective: Objective, problem: Problem) -> None:
     known = [reduction.name for reduction in problem.stencil.reductions]
     weights: dict[str, Any] = dict(getattr(objective, "reductions", {}))
     if getattr(objective, "weights", None) is not None:
-        weights |= dict.fromkeys(objective.reduced, getattr(objective, "weights", ()))
-    for name in objective.reduced:
+        weights |= dict.fromkeys(reduced(objective), getattr(objective, "weights", ()))
+    for name in reduced(objective):
         if name not in known:
             raise UsageError(f"the stencil has no reduction {name!r}{suggest(name, known)}")
         if name in weights and len(weights[name]) != problem.steps:

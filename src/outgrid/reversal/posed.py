@@ -27,7 +27,11 @@ def check_names(problem: Problem, names: tuple[str, ...]) -> None:
 def posed(problem: Problem, values: Mapping[str, Any]) -> Problem:
     """The problem with `values` of fields, arrays of its shape, and of parameters, by name."""
     given = {name: np.asarray(value) for name, value in values.items()}
-    initial = {**problem.initial, **{n: a for n, a in given.items() if n in problem.initial}}
+    initial = {
+        name: given.get(name, value)
+        for name, value in problem.initial.items()
+        if name not in problem.alike or name in given
+    }
     parameters: dict[str, Any] = {**problem.parameters}
     parameters |= {name: problem.profile_values(name) for name in problem.profiles}
     parameters |= {n: a.tolist() for n, a in given.items() if n in problem.parameters}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import numpy as np
 
 from outgrid.durable import replace_file
 from outgrid.errors import UsageError
+from outgrid.result import Result
 from outgrid.reversal.objective import Objective, array_of
 from outgrid.reversal.task import Task
+from outgrid.stencil.function import digest_of
 from outgrid.stencil.problem import Problem
 
 __all__ = ["NAME", "Progress", "begun", "identity", "new"]
@@ -27,14 +31,15 @@ NAME = "gradient.json"
 class Progress:
     """The run back in time that came as far as step `low` lies in the folder `before`, and left the
     `numbers` so far: derivatives by parameters and sources, one for each step. `lengths` are those
-    of the strategy. `value` is that of the objective once it is known, and `done` where arrays
-    are in place."""
+    of the strategy, and runs make `longest` steps, whatever memory those that go on have. `value`
+    is that of the objective once it is known, and `done` where arrays are in place."""
 
     task: str
     lengths: tuple[int, ...]
     strategy: str
     low: int
     before: str = ""
+    longest: int | None = None
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
     value: float | None = None
     done: bool = False
@@ -81,7 +86,8 @@ def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
             numbers[name] = [0.0] * task.problem.steps
         elif name == "sources":
             numbers[name] = [[0.0] * len(task.problem.sources)] * task.problem.steps
-    progress = Progress(_identity(task), lengths, strategy, task.problem.steps, numbers=numbers)
+    steps, longest = task.problem.steps, task.cuts.longest
+    progress = Progress(_identity(task), lengths, strategy, steps, "", longest, numbers)
     progress.write(task)
     return progress
 
@@ -89,11 +95,14 @@ def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
 def identity(problem: Problem, objective: Objective, asked: Sequence[Any]) -> str:
     """Of what files of gradients are: a digest of a problem, of its objective and of what is asked.
 
-    Of an objective that is a function of the user's this is its name.
+    An objective that is a function counts by its code, what it has closed over and its attributes.
     """
     text = json.dumps([problem.digest, *asked])
     sha256 = hashlib.sha256(text.encode())
     _note(objective, sha256.update)
+    if not dataclasses.is_dataclass(objective):
+        for part in _parts(objective):
+            _note(part, sha256.update)
     return sha256.hexdigest()
 
 
@@ -102,10 +111,30 @@ def _identity(task: Task) -> str:
     return identity(task.problem, task.objective, asked)
 
 
+def _parts(objective: Any) -> Iterator[Any]:
+    """What a function, a method, a partial function or another object is made of."""
+    if isinstance(objective, partial):
+        yield from (objective.args, objective.keywords)
+        yield from _parts(objective.func)  # pyright: ignore[reportUnknownArgumentType]
+        return
+    yield getattr(getattr(objective, "__self__", objective), "__dict__", {})
+    function = objective if hasattr(objective, "__code__") else type(objective).__call__
+    yield function
+    yield from (getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None))
+    with suppress(ValueError):  # of a name that has no value yet
+        yield [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+
+
 def _note(value: Any, note: Callable[[bytes], object]) -> None:
-    """Note what an objective is of: names, numbers, bytes of arrays; of another one its class."""
+    """Note what an objective is of: names, numbers, bytes of arrays, code; of others the class."""
     note(type(value).__qualname__.encode())
-    if dataclasses.is_dataclass(value):
+    if hasattr(value, "__code__"):
+        note(digest_of(value.__code__))
+    elif isinstance(value, Problem):
+        note(value.digest.encode())
+    elif isinstance(value, Result):
+        note(str(value.out).encode())
+    elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             _note(getattr(value, field.name), note)
     elif isinstance(value, Mapping):

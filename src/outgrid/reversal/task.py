@@ -14,6 +14,7 @@ import numpy as np
 from outgrid import api
 from outgrid.comm import Comm, world
 from outgrid.config import RunOptions
+from outgrid.durable import partial_path, replace_whole
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import read_header
 from outgrid.machine import limit_on_memory
@@ -23,7 +24,7 @@ from outgrid.record import RECORD_NAME
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
 from outgrid.reversal.levels import write_level
-from outgrid.reversal.objective import Objective, check
+from outgrid.reversal.objective import Objective, check, reduced, snapshots_of
 from outgrid.runs.verify import verify
 from outgrid.stencil.history import History as OneHistory
 from outgrid.stencil.model import Stencil
@@ -123,8 +124,7 @@ class Task:
                 f"{problem.shape[-1]}) and a stencil of two axes"
             )
         check(objective, problem)
-        snapshots = getattr(objective, "snapshots", ())
-        looked_at = [problem.snapshots[n] for n, one in enumerate(snapshots) if one is not None]
+        looked_at = [problem.snapshots[number] for number in snapshots_of(objective, problem)]
         added = {
             step
             for snapshot in looked_at
@@ -141,7 +141,7 @@ class Task:
     @property
     def reduced(self) -> tuple[str, ...]:
         """The reductions that the objective depends on."""
-        return tuple(self.objective.reduced)
+        return reduced(self.objective)
 
     @property
     def comm(self) -> Comm:
@@ -238,11 +238,12 @@ class Task:
             return result.path(name)
         path = result.out / f"joined.{name}.npy"
         if self.comm.rank == 0 and not path.exists():
-            field = result[name]
-            into = np.lib.format.open_memmap(path, "w+", field.dtype, field.shape)
+            field, partial = result[name], partial_path(path)
+            into = np.lib.format.open_memmap(partial, "w+", field.dtype, field.shape)
             for plane in range(field.shape[0]):
                 into[plane] = field[plane]
             into.flush()
+            replace_whole(partial, path)
         self.comm.share(None)
         return path
 
@@ -392,11 +393,10 @@ class Task:
 
     def cotangents(self, name: str) -> tuple[str, ...]:
         """What the gradient by a field is the sum of."""
-        whole, problem = name.removesuffix(PREVIOUS), self.problem
-        if not problem.stencil.field(whole).evolving:
+        if not self.problem.stencil.field(name.removesuffix(PREVIOUS)).evolving:
             return (f"{name}_grad",)
-        past, initial = name + PREVIOUS, problem.initial
-        both = past in initial and initial[past] is initial[name]  # one value begins both levels
+        past = name + PREVIOUS
+        both = past in self.problem.alike  # one value begins both levels
         return (cotangent(name), cotangent(past)) if both else (cotangent(name),)
 
     def _states(self, of: str, firsts: range, after: int, history: History | int) -> Series:

@@ -15,7 +15,7 @@ from outgrid.runs.samples import TRACES_NAME
 
 __all__ = ["Traces"]
 
-NAME = "traces.npy"
+NAME = "traces.seen.npy"  # no field has a name with a dot
 
 
 class Traces:

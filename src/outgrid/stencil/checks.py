@@ -320,7 +320,8 @@ def checked_initial(
     dtype: str,
     apart: Mapping[str, str],
     grid: Grid | None,
-) -> Mapping[str, Initial]:
+) -> tuple[Mapping[str, Initial], frozenset[str]]:
+    """What each level begins with, and the previous levels that begin as their fields do."""
     names = [field.name for field in stencil.fields]
     whole = {name: components_of(name, names) for name in given if name not in names}
     given = {
@@ -358,10 +359,8 @@ def checked_initial(
                 f"{name!r} is updated and needs one initial array; a Series is for fields that "
                 "are only read"
             )
-    return {
-        name: values[name] if name in values else values[name.removesuffix(PREVIOUS)]
-        for name in sorted(wanted)
-    }
+    begun = {name: values.get(name, values[name.removesuffix(PREVIOUS)]) for name in sorted(wanted)}
+    return begun, frozenset(begun.keys() - values.keys())
 
 
 def _is_of_field(name: str, given: Mapping[str, Any]) -> bool:

@@ -129,6 +129,13 @@ def _fits(shape: tuple[int, ...], extents: tuple[int, ...]) -> bool:
         return False
 
 
+def digest_of(code: CodeType) -> bytes:
+    """sha256 of the code of a function, in whatever lines it stands."""
+    digest = hashlib.sha256()
+    _update(digest, code)
+    return digest.digest()
+
+
 def _update(digest: Any, code: CodeType) -> None:
     digest.update(code.co_code)
     digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())

@@ -122,6 +122,7 @@ class Problem:
     _given: Mapping[str, Any] = dataclasses.field(
         repr=False
     )  # arguments that other things are derived from
+    _alike: frozenset[str] = dataclasses.field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -197,6 +198,7 @@ class Problem:
         if grid is None:
             grid = grid_of_labels(initial, names, len(extents))
         described = grid_of(grid, len(extents), names, RESERVED)
+        begun, alike = checked_initial(initial, rule, extents, dtype, apart, described)
         for attribute, value in {
             "stencil": rule,
             "shape": extents,
@@ -221,7 +223,8 @@ class Problem:
             "until": None if until is None else value_of(Until, until),
             "grid": described,
             "regions": cells,
-            "initial": checked_initial(initial, rule, extents, dtype, apart, described),
+            "initial": begun,
+            "_alike": alike,
         }.items():
             object.__setattr__(self, attribute, value)
         values = {**self.parameters, **self.profiles}
@@ -261,9 +264,8 @@ class Problem:
         stays = {name: getattr(self, name) for name in known} | dict(self._given)
         if self.line:
             stays["shape"] = self.shape[1:]
-        stays["initial"] = {
-            name: value for name, value in self.initial.items() if name not in self._given["frames"]
-        }
+        made = self._given["frames"] | self._alike
+        stays["initial"] = {name: value for name, value in self.initial.items() if name not in made}
         del stays["frames"]
         return Problem(**(stays | changes))
 
@@ -272,6 +274,11 @@ class Problem:
         changed = copy.copy(self)
         object.__setattr__(changed, "stencil", recomputing(self.stencil, names))
         return changed
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """The previous levels that were given no values: each begins as its field does."""
+        return self._alike
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""
