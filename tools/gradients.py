@@ -213,6 +213,7 @@ def draw(values: np.ndarray, path: Path) -> None:
     axes.plot([0], [0], "k*")
     axes.set(xlabel="x from the source, cells", ylabel="depth below it")
     figure.colorbar(shown, label="gradient by c")
+    path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=90)
 
 
