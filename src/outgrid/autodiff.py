@@ -36,7 +36,7 @@ class _Traces:
             )
         check_names(problem, tuple(wrt))
         self.problem, self.wrt, self.out = problem, tuple(wrt), Path(out)
-        self.options = {"progress": False, **options}
+        self.options: dict[str, Any] = {"progress": False, **options}
         self.numbers = itertools.count(_made(self.out))
 
     def posed(self, values: Sequence[Any]) -> Problem:

@@ -153,8 +153,8 @@ def test_a_function_of_snapshots_is_an_objective(adjoint, tmp_path):
 @pytest.mark.parametrize(
     ("bars", "attributes", "why"),
     [
-        ({"snapshots": [np.zeros((3, 9, 13))]}, {"snapshots": [None]}, "by snapshot 0, which"),
-        ({"snapshots": [np.zeros((2, 9, 13))]}, {}, "snapshot 0 has the shape"),
+        ({"snapshots": [np.zeros((3, 5, 13))]}, {"snapshots": [None]}, "by snapshot 0, which"),
+        ({"snapshots": [np.zeros((2, 5, 13))]}, {}, "snapshot 0 has the shape"),
         ({"traces": np.zeros((STEPS + 1, 1))}, {}, "traces have the shape"),
         ({"reductions": {"energy": [1.0] * STEPS}}, {}, "by the reduction 'energy', which"),
     ],

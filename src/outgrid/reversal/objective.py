@@ -75,7 +75,8 @@ class Objective(Protocol):
     """The value of an objective for what a run left, None if it has none, and its derivatives.
 
     Its attribute `reduced` names the reductions that it depends on, none where it has no such
-    attribute. `snapshots`, where it has that, is None for each snapshot that it does not depend on.
+    attribute. `snapshots`, where it has that, is True for each snapshot that it depends on and None
+    for the others.
     """
 
     def __call__(self, seen: Seen, /) -> tuple[float | None, Cotangents]: ...
@@ -225,7 +226,7 @@ def check(objective: Objective | Cotangents, problem: Problem) -> None:
             f"the objective has {len(snapshots)} snapshots, the problem {len(problem.snapshots)}"
         )
     for number, (values, snapshot) in enumerate(zip(snapshots, problem.snapshots, strict=False)):
-        if values is not None:
+        if values is not None and values is not True:
             expected = snapshot.shape(problem.shape, problem.steps)
             _check_shape(f"snapshot {number} has", values, expected, "the run keeps")
     known = [reduction.name for reduction in problem.stencil.reductions]

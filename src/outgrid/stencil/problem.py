@@ -198,7 +198,6 @@ class Problem:
         if grid is None:
             grid = grid_of_labels(initial, names, len(extents))
         described = grid_of(grid, len(extents), names, RESERVED)
-        begun, alike = checked_initial(initial, rule, extents, dtype, apart, described)
         for attribute, value in {
             "stencil": rule,
             "shape": extents,
@@ -223,10 +222,11 @@ class Problem:
             "until": None if until is None else value_of(Until, until),
             "grid": described,
             "regions": cells,
-            "initial": begun,
-            "_alike": alike,
         }.items():
             object.__setattr__(self, attribute, value)
+        begun, alike = checked_initial(initial, rule, extents, dtype, apart, described)
+        object.__setattr__(self, "initial", begun)
+        object.__setattr__(self, "_alike", alike)
         values = {**self.parameters, **self.profiles}
         given = {
             "stencil": traced,
