@@ -120,7 +120,7 @@ def gradient(
         return _made(task, progress.value, progress.numbers, progress.strategy)
     write_coefficients(task)
     starts = task.cuts.starts(0, problem.steps, (*progress.lengths, problem.steps)[0])
-    states, kept, seen = _forward(task, starts, len(progress.lengths))
+    states, kept, seen = _forward(task, starts, len(progress.lengths), progress.low)
     progress.value, bars = said(objective, seen)
     back = Back(task, progress, bars, kept)
     back.through_all(starts, (*starts[1:], problem.steps), progress.lengths[1:], states)
@@ -147,10 +147,11 @@ def _made(
 
 
 def _forward(
-    task: Task, starts: Sequence[int], levels: int
+    task: Task, starts: Sequence[int], levels: int, low: int
 ) -> tuple[list[Result], History | None, Seen]:
     """Make all steps, and keep the states at `starts`; of the last of them the history, too, where
-    there are no further `levels`. What the objective looks at."""
+    there are no further `levels`, until runs back have come as far as step `low`. What the
+    objective looks at."""
     problem, traces = task.problem, Traces(task)
     states, whole = [task.run(task.part(0, 0), "state.0")], list[Path]()
     frames: list[list[NDArray[Any]]] = [[] for _ in problem.snapshots]
@@ -167,6 +168,7 @@ def _forward(
             f"state.{last}",
             (*snapshots, *watched),
             anew=bool(names) or not traces.done,
+            spent=bool(watched) and low <= first,
         ):
             task.check_finite(made)
             traces.take(made)

@@ -267,7 +267,10 @@ def test_the_history_between_two_states_is_as_long_as_the_disk_has_room_for(monk
     assert most.lengths == (50,)
     (least,) = (one for one in planned(most.disk_bytes - 1).strategies if one.name == "recompute")
     whole = planned(10**9, "history").chosen
-    assert planned(whole.disk_bytes - 1).chosen.disk_bytes < whole.disk_bytes
+    nearly = planned(whole.disk_bytes - 1).chosen
+    assert nearly.lengths == (90,)
+    assert nearly.steps_forward == 110
+    assert most.disk_bytes < nearly.disk_bytes < whole.disk_bytes
     lengths = [most.lengths[0], least.lengths[0]]
     while lengths[-1] > 10:
         made = planned(least.disk_bytes - 1, "auto").strategies[1]

@@ -81,6 +81,8 @@ class Back:
         for piece in task.cuts.pieces(first, last):
             if piece.low < self.progress.low:
                 self._run(piece, history)
+        if history is self.kept:
+            task.spend(history)
         task.remove(name, *(f"{name}.{low}" for low, _ in task.cuts.parts(first, last)))
 
     def _run(self, piece: Piece, history: History) -> None:

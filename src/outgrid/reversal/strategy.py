@@ -108,14 +108,19 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     free = shutil.disk_usage(existing(task.out)).free
 
     def fastest(name: str, count: int) -> Strategy:
-        """That of the longest history that fits, of half of the steps at most."""
+        """That of the longest history that fits: the less is made again. Of half of the steps at
+        most where all of it would fit."""
         least = cuts.lengths(count)
-        for lengths in ((one,) for one in (cuts.longer(*least) if count == 1 else ())):
+        longer = [*cuts.longer(*least)] if count == 1 else []
+        if longer and whole.disk_bytes > free:
+            longer = [*cuts.nearly_all(), *longer]
+        for lengths in ((one,) for one in longer):
             made = _strategy(task, name, lengths, forward, kept, back)
             if made.disk_bytes <= free:
                 return made
         return _strategy(task, name, least, forward, kept, back)
 
+    whole = _strategy(task, "history", (), forward, kept, back)
     strategies = tuple(fastest(name, count) for name, count in levels.items())
     fitting = [one for one in strategies if one.disk_bytes <= free]
     asked = [one for one in strategies if one.name == adjoint or not task.kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from outgrid.comm import Comm, world
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path, replace_whole
 from outgrid.errors import StoreError, UsageError
-from outgrid.formats.npy import read_header
+from outgrid.formats.npy import HEADER_BYTES, read_header
 from outgrid.machine import limit_on_memory
 from outgrid.observe.finite import not_finite
 from outgrid.plan.tables import traced_bytes
@@ -191,14 +192,20 @@ class Task:
         snapshots: Sequence[Snapshot] = (),
         *,
         anew: bool = False,
+        spent: bool = False,
     ) -> Iterator[Result]:
         """Runs that make the steps from `first` to `last`, each from what the one before left.
 
         Also the first one: files are read in less time than formulas are evaluated again. The last
         one has that name. Those before stay if `snapshots`, counted from `first`, are
         taken, else they go; where the last one is there, it is all that is needed, but `anew`.
+        Those whose history is `spent` are as they were left.
         """
         spans, state = [*self.cuts.parts(first, last)], begin
+        if spent:
+            for low, high in spans:
+                yield api.open_run(self.out / (name if high == last else f"{name}.{low}"))
+            return
         if len(spans) > 1 and not (anew or snapshots) and (self.out / name / RECORD_NAME).exists():
             yield api.open_run(self.out / name)
             return
@@ -319,6 +326,24 @@ class Task:
         self.comm.share(None)
         return rounded
 
+    def spend(self, history: History) -> None:
+        """Give the disk back what a history took that a run has gone back through.
+
+        Its files stay, of zeroes that take no space: the folders of runs are whole for readers.
+        """
+        self.comm.share(None)
+        if self.comm.rank == 0:
+            for path in (path for name in self.kept for path in self._frames(history, name)):
+                nbytes = path.stat().st_size
+                os.truncate(path, HEADER_BYTES)
+                os.truncate(path, nbytes)
+        self.comm.share(None)
+
+    def _frames(self, history: History, of: str) -> list[Path]:
+        """The files of the states of a field."""
+        name = f"snapshot.{history.offset + self.kept.index(of)}.npy"
+        return [run / name for run in history.runs]
+
     def problem_back(
         self,
         piece: Piece,
@@ -410,9 +435,7 @@ class Task:
         # Frames in front of the first one that is read need not be there.
         unread = min(len(begin), number + min(0, step * (len(firsts) - 1)))
         paths = [self._rounded(self.file(history.begin, name), of) for name in begin[unread:]]
-        name = f"snapshot.{history.offset + self.kept.index(of)}.npy"
-        kept = [run / name for run in history.runs]
-        kept = [path for path in kept if read_header(path).shape[0]]
+        kept = [path for path in self._frames(history, of) if read_header(path).shape[0]]
         return Series((*paths, *kept), number - unread, step)
 
 
