@@ -245,6 +245,33 @@ def test_a_field_may_have_any_name(name, tmp_path):
     assert left == {f"{name}.npy", "gradient.json"}
 
 
+def test_the_disk_has_one_history_at_a_time(tmp_path, monkeypatch, cut_off):
+    """That of the last steps is given back when a run has gone back through it."""
+    problem, spend, left = posed(), task.Task.spend, list[int]()
+    objective = og.LeastSquares(
+        snapshots=[None, np.zeros(posed().snapshots[1].shape(SHAPE, STEPS))]
+    )
+    given = {"wrt": ["c"], "memory": "1GiB", "depth": 1, "resume": True}
+
+    def noting(self, history):
+        spend(self, history)
+        files = [run / "snapshot.2.npy" for run in history.runs]
+        left.extend(512 * path.stat().st_blocks for path in files)
+
+    monkeypatch.setattr(task.Task, "spend", noting)
+    whole = og.gradient(problem, objective, out=tmp_path / "whole", adjoint="history", **given)
+    given |= {"out": tmp_path / "g", "adjoint": "recompute"}
+    advances = 1
+    while len(left) < 2:  # once in a gradient
+        advances += 4
+        cut_off(advances, lambda: og.gradient(problem, objective, **given))
+    cut_off(2, lambda: og.gradient(problem, objective, **given))
+    g = og.gradient(problem, objective, **given)
+    assert np.asarray(g["c"]).tobytes() == np.asarray(whole["c"]).tobytes()
+    assert len(left) == 2
+    assert max(left) <= 4096
+
+
 def test_a_gradient_that_was_cut_off_goes_on(tmp_path, cut_off):
     problem = posed()
     objective = og.LeastSquares(np.zeros((STEPS, 1)), snapshots=[None, np.zeros((STEPS, 14))])
