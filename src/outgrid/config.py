@@ -46,7 +46,7 @@ from outgrid.purposes import (
 from outgrid.schemes import SCHEMES
 from outgrid.tiers import COPIED_TIERS, OWN_TIERS, PASSING_TIERS, TIERS
 from outgrid.toml import parse_toml
-from outgrid.units import parse_bytes, parse_endurance, parse_seconds
+from outgrid.units import BLOCK_BYTES, parse_bytes, parse_endurance, parse_seconds
 
 __all__ = [
     "AUTO",
@@ -61,7 +61,6 @@ __all__ = [
 
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-BLOCK_BYTES = 4096  # of transfers past the page cache, as the core has it
 DEFAULT_REQUEST_BYTES = 2 << 20
 DEFAULT_QUEUE_DEPTH = 16
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from outgrid.errors import UsageError
 
 __all__ = [
+    "BLOCK_BYTES",
     "format_bytes",
     "format_rate",
     "format_seconds",
@@ -22,6 +23,9 @@ __all__ = [
     "parse_seconds",
     "suggest",
 ]
+
+BLOCK_BYTES = 4096
+"""Of a disk: transfers past the page cache move whole blocks."""
 
 _BYTES_BY_UNIT: dict[str, int] = {
     "": 1,

@@ -28,7 +28,7 @@ from outgrid.durable import make_folder
 from outgrid.formats.codecs import Encode, most_bytes
 from outgrid.formats.shard import ABSENT, index_of
 from outgrid.formats.source import Box, boxes, writing
-from outgrid.native import BLOCK_BYTES
+from outgrid.units import BLOCK_BYTES
 
 __all__ = ["Chunks", "encoded_bytes", "memory_of", "opened_direct", "shard_of"]
 

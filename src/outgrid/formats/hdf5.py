@@ -13,8 +13,8 @@ from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Into, Output, Sink, Spans
 from outgrid.formats.source import Coords, Sliced, Source, Straight, decoding, whole_axes
-from outgrid.native import BLOCK_BYTES
 from outgrid.regular import check_given
+from outgrid.units import BLOCK_BYTES
 
 __all__ = ["Output", "create_output", "open_source"]
 

@@ -17,7 +17,7 @@ from outgrid.errors import StoreError
 from outgrid.formats.chunks import Chunks, memory_of, opened_direct
 from outgrid.formats.codecs import most_bytes
 from outgrid.formats.source import READERS, Box, Coords, decoding, reading
-from outgrid.native import BLOCK_BYTES
+from outgrid.units import BLOCK_BYTES
 
 __all__ = ["Stored"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from outgrid.config import BLOCK_BYTES
 from outgrid.numbers import item_bytes
 from outgrid.plan.model import Apart, Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.dtypes import STORED
-from outgrid.units import format_bytes
+from outgrid.units import BLOCK_BYTES, format_bytes
 
 LINE_BYTES = 64
 # What direct transfers ask of an address in memory. Where a disk asks for more, the queue stages.

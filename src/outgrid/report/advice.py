@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outgrid.config import BLOCK_BYTES
 from outgrid.lines import format_count, format_share
 from outgrid.record import Record
 from outgrid.report.delay import reasons
-from outgrid.units import format_bytes
+from outgrid.units import BLOCK_BYTES, format_bytes
 
 __all__ = ["advice", "over_plain"]
 

@@ -17,7 +17,7 @@ from outgrid.comm import Comm, world
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path, replace_whole
 from outgrid.errors import StoreError, UsageError
-from outgrid.formats.npy import HEADER_BYTES, read_header
+from outgrid.formats.npy import read_header
 from outgrid.machine import limit_on_memory
 from outgrid.observe.finite import not_finite
 from outgrid.plan.tables import traced_bytes
@@ -334,9 +334,9 @@ class Task:
         self.comm.share(None)
         if self.comm.rank == 0:
             for path in (path for name in self.kept for path in self._frames(history, name)):
-                nbytes = path.stat().st_size
-                os.truncate(path, HEADER_BYTES)
-                os.truncate(path, nbytes)
+                header = read_header(path)
+                os.truncate(path, header.data_offset)
+                os.truncate(path, header.data_offset + header.nbytes)
         self.comm.share(None)
 
     def _frames(self, history: History, of: str) -> list[Path]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outgrid import config
+from outgrid import units
 from outgrid.errors import StoreError
 from outgrid.execute.packing import packed
 from outgrid.native import BLOCK_BYTES, Buffer, as_array, pack, unpack
@@ -175,4 +175,4 @@ def test_damage_on_the_disk_is_told(tmp_path, monkeypatch):
 def test_the_room_of_a_plane_leaves_whole_blocks_at_both_ends():
     assert packed_room(MARGIN_BYTES) == 0
     assert packed_room(1 << 20) < (1 << 20) - MARGIN_BYTES
-    assert BLOCK_BYTES == config.BLOCK_BYTES == 4096
+    assert BLOCK_BYTES == units.BLOCK_BYTES == 4096
