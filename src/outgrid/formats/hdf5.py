@@ -65,7 +65,7 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
             f"{file} has chunks of {nbytes} bytes, each of which is decoded at once; at most "
             f"{MOST_CHUNK_BYTES} are; store it in smaller chunks"
         )
-    attributes |= _absent(array, file)
+    unwritten = _absent(array, file)
     offset = array.id.get_offset() if array.chunks is None else None
     if offset is not None:
         shape, dtype = tuple(array.shape), np.dtype(array.dtype)
@@ -73,11 +73,11 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
         source: Source = Straight(file.file, shape, dtype, offset, dims, coords=coords)
     else:
         source = Sliced(file.file, array, chunk, opened.close, dims, coords)
-    return unpacked(source, attributes, file)
+    return unpacked(source, attributes, file, unwritten)
 
 
-def _absent(array: Any, file: InputFile) -> dict[str, Any]:
-    """What is said of values that nobody has written."""
+def _absent(array: Any, file: InputFile) -> tuple[Any, ...]:
+    """What values are that nobody has written."""
     if array.chunks is None:
         there, whole = int(array.id.get_storage_size() > 0), int(array.size > 0)
     else:

@@ -4,6 +4,7 @@ value = scale_factor * stored + add_offset
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,42 +13,66 @@ from numpy.typing import NDArray
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.source import Box, Source, View
+from outgrid.numbers import is_real
 
 __all__ = ["ATTRIBUTES", "absent", "unpacked"]
 
 ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
-def unpacked(source: Source, attributes: Mapping[str, Any], file: InputFile) -> Source:
+def unpacked(
+    source: Source,
+    attributes: Mapping[str, Any],
+    file: InputFile,
+    unwritten: tuple[Any, ...] = (),
+) -> Source:
     """A source whose values are what its attributes say, none of them missing.
 
-    Only `scale_factor`, `add_offset`, `_FillValue` and `missing_value` say something.
+    Only `scale_factor`, `add_offset`, `_FillValue` and `missing_value` say something. `unwritten`
+    are markers of missing values beside those that the attributes say, see `absent`.
     """
     said = {key: np.asarray(attributes[key]).ravel() for key in ATTRIBUTES if key in attributes}
-    missing = [value for key in ("_FillValue", "missing_value") for value in said.get(key, ())]
+    markers = (said.get(key, ()) for key in ("_FillValue", "missing_value"))
+    missing = [_as_stored(value, source.dtype) for value in chain(unwritten, *markers)]
     linear = [said[key][0] for key in ("scale_factor", "add_offset") if key in said]
     if not missing and not linear:
         return source
     dtype = np.result_type(*(number.dtype for number in linear)) if linear else source.dtype
+    if missing and file.missing is not None and not _holds(np.dtype(dtype), file.missing):
+        dtype = np.result_type(dtype, np.float64)
     scale = said["scale_factor"][0] if "scale_factor" in said else None
     offset = said["add_offset"][0] if "add_offset" in said else None
     return _Unpacked(source, np.dtype(dtype), scale, offset, tuple(missing), file)
 
 
-def absent(there: int, whole: int, filled_with: Any, file: InputFile) -> dict[str, Any]:
+def _as_stored(marker: Any, dtype: np.dtype[Any]) -> Any:
+    """A marker rounded to the type of the values, as writers do, where these have fractions."""
+    if not is_real(dtype):
+        return marker
+    with np.errstate(over="ignore"):
+        return np.asarray(marker).astype(dtype)[()]
+
+
+def _holds(dtype: np.dtype[Any], number: float) -> bool:
+    """Whether a type has a number. Those with fractions have one that is near."""
+    with np.errstate(invalid="ignore"):
+        return dtype.kind not in "biu" or bool(np.asarray(number).astype(dtype) == number)
+
+
+def absent(there: int, whole: int, filled_with: Any, file: InputFile) -> tuple[Any, ...]:
     """What is said of an array of which only some of the chunks are stored.
 
     Its readers take the others for `filled_with`, of which the file holds nothing: that is a mark
     of missing values. Raises UsageError where no number is given for these.
     """
     if there >= whole:
-        return {}
+        return ()
     if file.missing is None:
         raise UsageError(
             f"{file} has {there} of its {whole} chunks, as where it is still being written; others "
             f"are read as {filled_with}: give InputFile(..., missing=0.0) to put a number there"
         )
-    return {"missing_value": filled_with}
+    return (filled_with,)
 
 
 class _Unpacked(View):
@@ -91,4 +116,4 @@ class _Unpacked(View):
                     path=self.file.path,
                 )
             values = np.where(absent, np.asarray(self.file.missing, self.dtype), values)
-        return values
+        return values.astype(self.dtype, copy=False)

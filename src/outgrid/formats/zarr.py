@@ -1,5 +1,7 @@
 """Arrays of Zarr stores, of version 2 or 3, by zarr-python."""
 
+import base64
+import struct
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -51,17 +53,27 @@ def open_source(file: InputFile) -> Source:
             raise UsageError(f"{file.path} is one array and contains no {file.name!r}")
         attributes = dict(opened.attrs)
         chunk = tuple(map(int, opened.chunks))
+        # Version 2 may say nothing of what is read where no chunk is: that is 0.
+        filled_with = 0 if opened.fill_value is None else opened.fill_value
         there, whole = int(opened.nchunks_initialized), int(opened.nchunks)
+        if isinstance(attributes.get("_FillValue"), str) and opened.dtype.kind == "f":
+            attributes["_FillValue"] = _float_of(attributes["_FillValue"])
         extents = dict(zip(_dims(opened), opened.shape, strict=False))
         coords = {
             dim: np.asarray(array[...])
             for dim, array in beside.items()
             if array is not None and array.shape == (extents[dim],)
         }
-    attributes |= absent(there, whole, opened.fill_value, file)
+    unwritten = absent(there, whole, filled_with, file)
     check_numbers(file, opened.dtype)
     source = Sliced(file.file, opened, chunk, lambda: None, _dims(opened), coords)
-    return unpacked(source, attributes, file)
+    return unpacked(source, attributes, file, unwritten)
+
+
+def _float_of(text: str) -> float:
+    """The marker of missing values as xarray writes it: a double, the lowest byte first, base64."""
+    (value,) = struct.unpack("<d", base64.b64decode(text, validate=True))
+    return value
 
 
 def _dims(array: Any) -> tuple[str, ...]:
