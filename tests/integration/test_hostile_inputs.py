@@ -3,13 +3,14 @@
 import gzip
 import pkgutil
 import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 import outgrid as og
 from outgrid.errors import Error, UsageError
-from outgrid.formats import InputFile, open_input
+from outgrid.formats import InputFile, open_file, open_input
 
 SHAPE = (12, 20, 24)
 VALUES = np.random.default_rng(9).standard_normal(SHAPE).astype("f4")
@@ -120,6 +121,45 @@ def zarr_that_is_being_written(folder):
     return f"{path}/vp", ["2 of its 3 chunks", "being written", "missing="]
 
 
+def shards(folder, values=VALUES):
+    zarr = pytest.importorskip("zarr")
+    path = folder / "m.zarr"
+    made = zarr.create_array(
+        path, shape=SHAPE, dtype="f4", chunks=(2, 8, 8), shards=(8, 16, 16), fill_value=0
+    )
+    made[...] = values
+    return path
+
+
+def zarr_without_a_shard(folder):
+    path = shards(folder)
+    (path / "c/1/1/1").unlink()
+    return path, ["52 of its 54 chunks", "missing="]
+
+
+def zarr_without_a_chunk_of_a_shard(folder):
+    holed = VALUES.copy()
+    holed[:2, :8, :8] = 0  # zarr-python stores no chunk of the fill value
+    return shards(folder, holed), ["53 of its 54 chunks", "missing="]
+
+
+def zarr_with_a_cut_shard(folder):
+    path = shards(folder)
+    (path / "c/1/1/1").write_bytes(b"no index")
+    return path, ["m.zarr", "index"]
+
+
+def zarr_with_a_marker_of_xarray(folder):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    holed = VALUES.copy()
+    holed[3, 4, 5] = np.nan
+    told = {"vp": {"_FillValue": np.float32(1e20)}}
+    found = xarray.Dataset({"vp": (("z", "y", "x"), holed)})
+    found.to_zarr(folder / "m.zarr", zarr_format=3, consolidated=False, encoding=told)
+    return f"{folder}/m.zarr/vp", ["(3, 4, 5)", "1.00000002", "missing=0.0"]
+
+
 def zarr_with_a_cut_chunk(folder):
     path = store(folder)
     cut(path / "vp/c/1/0/0")
@@ -198,6 +238,10 @@ MAKERS = [
     netcdf_over_time,
     zarr_without_the_name,
     zarr_that_is_being_written,
+    zarr_without_a_shard,
+    zarr_without_a_chunk_of_a_shard,
+    zarr_with_a_cut_shard,
+    zarr_with_a_marker_of_xarray,
     zarr_with_a_cut_chunk,
     zarr_with_a_chunk_of_another_size,
     zarr_with_cut_metadata,
@@ -231,6 +275,11 @@ def test_chunks_that_are_not_there_may_stand_for_a_number(make, tmp_path):
     found = og.run(problem, memory="300 MiB", out=tmp_path / "r")["u"]
     np.testing.assert_array_equal(found[:4], VALUES[:4])
     assert (found[4:8] == -1).all()
+
+
+def test_shards_with_all_their_chunks_are_read(tmp_path):
+    with closing(open_file(InputFile(str(shards(tmp_path))))) as source:
+        np.testing.assert_array_equal(source.read(tuple(map(range, SHAPE))), VALUES)
 
 
 def test_zeros_that_we_write_are_there(tmp_path):

@@ -14,8 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.regular import given
 
-__all__ = ["ABSENT", "CHUNK_BYTES", "check_index", "chunk_of", "index_of", "is_index"]
+__all__ = [
+    "ABSENT",
+    "CHUNK_BYTES",
+    "check_index",
+    "chunk_of",
+    "index_of",
+    "is_index",
+    "stored_chunks",
+]
 
 CHUNK_BYTES = 1 << 20
 ABSENT = np.iinfo(np.uint64).max
@@ -60,6 +69,27 @@ def is_index(file: int, begin: int, end: int, size: int) -> bool:
     return bool(
         (nbytes <= end).all() and ((first >= begin) & (first <= np.uint64(end) - nbytes)).all()
     )
+
+
+def stored_chunks(
+    path: Path, counts: tuple[int, ...], *, at_start: bool, more_bytes: int
+) -> NDArray[np.bool_]:
+    """Which of the chunks of a shard are stored: so many along each axis. Reads the index alone.
+
+    None is where the file is not there. The index has `more_bytes` beside its entries. Raises
+    OSError, and ValueError where the file is too short for it.
+    """
+    nbytes = 16 * prod(counts)
+    try:
+        with open(path, "rb", buffering=0, opener=given) as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = 0 if at_start else max(0, size - nbytes - more_bytes)
+            content = os.pread(file.fileno(), nbytes, begin)
+    except FileNotFoundError:
+        return np.zeros(counts, bool)
+    if len(content) < nbytes:
+        raise ValueError(f"the shard {path.name} has {size} bytes, and its index {nbytes}")
+    return (np.frombuffer(content, "<u8").reshape(*counts, 2) != ABSENT).any(-1)
 
 
 def check_index(path: Path, end: int) -> None:

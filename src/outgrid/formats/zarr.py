@@ -23,6 +23,7 @@ from outgrid.formats.levels import (
 )
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
+from outgrid.formats.shard import stored_chunks
 from outgrid.formats.sink import Array, Output, Sink, copy
 from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
 from outgrid.formats.stored import Stored
@@ -55,7 +56,7 @@ def open_source(file: InputFile) -> Source:
         chunk = tuple(map(int, opened.chunks))
         # Version 2 may say nothing of what is read where no chunk is: that is 0.
         filled_with = 0 if opened.fill_value is None else opened.fill_value
-        there, whole = int(opened.nchunks_initialized), int(opened.nchunks)
+        there, whole = _stored(opened, file.file), int(opened.nchunks)
         if isinstance(attributes.get("_FillValue"), str) and opened.dtype.kind == "f":
             attributes["_FillValue"] = _float_of(attributes["_FillValue"])
         extents = dict(zip(_dims(opened), opened.shape, strict=False))
@@ -68,6 +69,28 @@ def open_source(file: InputFile) -> Source:
     check_numbers(file, opened.dtype)
     source = Sliced(file.file, opened, chunk, lambda: None, _dims(opened), coords)
     return unpacked(source, attributes, file, unwritten)
+
+
+def _stored(opened: Any, store: Path) -> int:
+    """How many of its chunks are there. Those in shards are in the index of their shard or not."""
+    if opened.shards is None:
+        return int(opened.nchunks_initialized)
+    (codec,) = opened.metadata.codecs
+    sums = sum(type(each).__name__ == "Crc32cCodec" for each in codec.index_codecs)
+    counts = tuple(n // cells for n, cells in zip(opened.shards, opened.chunks, strict=True))
+    grid = tuple(-(-n // cells) for n, cells in zip(opened.shape, opened.chunks, strict=True))
+    there = 0
+    for at in np.ndindex(*(-(-n // count) for n, count in zip(grid, counts, strict=True))):
+        chunks = stored_chunks(
+            store / opened.path / opened.metadata.encode_chunk_key(at),
+            counts,
+            at_start=codec.index_location.value == "start",
+            more_bytes=4 * sums,
+        )
+        # The last shards have entries of chunks that lie outside of the array.
+        inside = (slice(n - k * count) for n, k, count in zip(grid, at, counts, strict=True))
+        there += int(np.count_nonzero(chunks[tuple(inside)]))
+    return there
 
 
 def _float_of(text: str) -> float:
