@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import outgrid as og
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.formats import Gzipped, InputFile, formats, open_input
+from outgrid.formats import Gzipped, InputFile, formats, open_file, open_input
+from outgrid.storage import queued
 
 SHAPE = (7, 12, 20)
 RANDOM = np.random.default_rng(5)
@@ -232,6 +233,21 @@ def test_a_file_that_is_compressed_as_a_whole_is_read_in_order_and_back(tmp_path
         found = source.read((range(plane, plane + 2), range(3, 9), range(20)))
         np.testing.assert_array_equal(found, VALUES[plane : plane + 2, 3:9])
     source.close()
+
+
+def test_records_of_one_number_each(tmp_path):
+    io = pytest.importorskip("scipy.io")
+    with io.netcdf_file(tmp_path / "m.nc", "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 2)
+        file.createVariable("u", "f8", ("t",))[:] = np.arange(5.0)
+        file.createVariable("w", "f4", ("t", "x"))[:] = np.ones((5, 2))
+    asked = InputFile(f"{tmp_path}/m.nc:u")
+    with closing(open_file(asked)) as source, closing(queued(open_file(asked))) as other:
+        for each in (source, other):
+            np.testing.assert_array_equal(each.read((range(1, 4),)), [1, 2, 3])
+    og.convert(asked, tmp_path / "u.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "u.npy"), np.arange(5.0))
 
 
 def test_other_axes_are_taken_where_they_are_asked_for(made):

@@ -169,7 +169,7 @@ class Straight:
         extents = tuple(map(len, box))
         values = self._room(prod(extents)).reshape(extents)
         for offset, index in self.pieces(box):
-            self._fill(values[index], offset)
+            self._fill(values[(*index, ...)], offset)  # of one number too, a view
         return values
 
     def pieces(self, box: Box) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -96,9 +96,8 @@ class _Lane:
             self.memory = Buffer(nbytes)
         room = as_array(self.memory, np.uint8)[behind:]
         values = room[: nbytes - BLOCK_BYTES].view(source.dtype).reshape(extents)
-        segments = [
-            (offset, values[index].ctypes.data, values[index].nbytes) for offset, index in pieces
-        ]
+        runs = ((offset, values[(*index, ...)]) for offset, index in pieces)  # views, even of one
+        segments = [(offset, run.ctypes.data, run.nbytes) for offset, run in runs]
         places = np.array(segments, np.int64).reshape(-1, 3)
         self.transfers.read(file, places, self.memory)
         self.begun = box, values
