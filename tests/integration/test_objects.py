@@ -41,6 +41,37 @@ def test_what_is_exported_to_a_store_is_imported_from_it(result, bucket, tmp_pat
     og.export(result, url, overwrite=True)
 
 
+def test_what_is_replaced_leaves_nothing(result, bucket):
+    def names(url):
+        files = (path for path in (bucket / url).rglob("*") if path.is_file())
+        return {path.relative_to(bucket / url) for path in files}
+
+    og.export(result, f"{bucket.as_uri()}/new.zarr")
+    og.export(result, f"{bucket.as_uri()}/u.zarr", chunks=2, shards=False, levels=True)
+    assert len(names("u.zarr")) > len(names("new.zarr"))
+    og.export(result, f"{bucket.as_uri()}/u.zarr", overwrite=True)
+    assert names("u.zarr") == names("new.zarr")
+
+
+def test_metadata_are_deleted_first_and_written_last(result, bucket, monkeypatch):
+    url = f"{bucket.as_uri()}/u.zarr"
+    og.export(result, url, chunks=2, shards=False)
+    done = []
+    with monkeypatch.context() as patched:
+        for verb in ("delete", "put"):
+            call = getattr(obstore, verb)
+
+            def noted(store, paths, *rest, verb=verb, call=call):
+                one_or_more = [paths] if isinstance(paths, str) else paths
+                done.append((verb, {path.endswith("zarr.json") for path in one_or_more}))
+                return call(store, paths, *rest)
+
+            patched.setattr(obstore, verb, noted)
+        og.export(result, url, overwrite=True)
+    assert done[:2] == [("delete", {True}), ("delete", {False})]
+    assert done[2:] == [("put", {False}), ("put", {True}), ("put", {True})]
+
+
 def test_a_name_that_begins_like_another_is_another(result, bucket, tmp_path):
     og.export(result, f"{bucket.as_uri()}/u.zarr")
     with pytest.raises(StoreError, match=r"u\.zar\.npy does not exist"):

@@ -55,15 +55,26 @@ def check_free(url: str) -> None:
 def send(path: Path, url: str) -> None:
     """Copy a file, or all files of a folder, to where a URL says. Metadata of Zarr come last.
 
-    Objects of that name are replaced. Raises UsageError where obstore is not there, StoreError.
+    Objects of that name are replaced, and others that lie under it are deleted: before the copy,
+    and metadata first, so that no reader sees an old array with new values. Raises UsageError where
+    obstore is not there, StoreError.
     """
     obstore, store, name = _opened(url)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     files.sort(key=lambda file: (file.name in LAST, -len(file.parts) if file.name in LAST else 0))
+    places = {
+        f"{name}/{file.relative_to(path).as_posix()}" if path.is_dir() else name: file
+        for file in files
+    }
     with _telling(url):
-        for file in files:
-            within = file.relative_to(path).as_posix() if path.is_dir() else ""
-            obstore.put(store, f"{name}/{within}" if within else name, file)
+        there = [str(entry["path"]) for entry in _there(obstore, store, name)]
+        metadata = [place for place in there if place.rpartition("/")[2] in LAST]
+        others = [place for place in there if place not in {*metadata, *places}]
+        for old in (sorted(metadata, key=len), others):
+            if old:
+                obstore.delete(store, old)
+        for place, file in places.items():
+            obstore.put(store, place, file)
 
 
 def _there(obstore: Any, store: Any, name: str) -> list[Any]:
