@@ -26,6 +26,7 @@ from outgrid.formats.views import Transposed, Widened
 from outgrid.numbers import BFLOAT16
 from outgrid.result import TRACES, Result
 from outgrid.runs.samples import TRACES_NAME
+from outgrid.stencil.labels import tolerance
 from outgrid.stencil.symbol import AXES
 from outgrid.storage import Joined, queued
 from outgrid.units import format_bytes, suggest
@@ -37,13 +38,14 @@ LEAST_MEMORY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written, and how fast."""
+    """What was written, how fast, and `notes` of what the new file does not tell."""
 
     path: str | Path
     arrays: tuple[str, ...]
     nbytes: int
     file_bytes: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """In a line."""
@@ -228,6 +230,8 @@ def _write_file(
             name: (how.axes.get(name) or _axes(values), values.shape)
             for name, values in opened.items()
         }
+        unknown = (values for name, values in opened.items() if name not in how.axes)
+        notes = tuple(note for values in unknown for note in _left_out(values))
         how = replace(how, axes=told_apart(axes))
         output = kind.create_output(filing.partial)
         try:
@@ -241,7 +245,7 @@ def _write_file(
         for source in opened.values():
             source.close()
         filing.remove()
-    return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin)
+    return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin, notes)
 
 
 def _widened(source: Source) -> Source:
@@ -252,15 +256,27 @@ def _widened(source: Source) -> Source:
 def _axes(source: Source) -> tuple[Axis, ...]:
     """The axes of a file, where its cells lie evenly along them."""
     dims = source.dims or ("time", *AXES)[-len(source.shape) :]
-    return tuple(_axis(dim, source.coords.get(dim)) for dim in dims)
+    return tuple(_even(dim, source.coords.get(dim)) or Axis(dim) for dim in dims)
 
 
-def _axis(dim: str, values: NDArray[Any] | None) -> Axis:
-    if values is None or values.dtype.kind not in "iuf" or len(values) < 2:
-        return Axis(dim)
+def _even(dim: str, values: NDArray[Any] | None) -> Axis | None:
+    """The axis whose cells lie at these coordinates; None where they are not even."""
+    if values is None or values.dtype.kind not in "iuf" or not len(values):
+        return None
     first, last = float(values[0]), float(values[-1])
-    axis = Axis(dim, first, (last - first) / (len(values) - 1))
-    return axis if np.allclose(values, axis.values(len(values)), rtol=1e-6) else Axis(dim)
+    axis = Axis(dim, first, (last - first) / (len(values) - 1) if len(values) > 1 else 1.0)
+    apart = abs(values.astype(np.float64) - axis.values(len(values)))
+    return axis if axis.spacing and (apart <= tolerance(axis.spacing, values)).all() else None
+
+
+def _left_out(source: Source) -> tuple[str, ...]:
+    """What is told of coordinates of a file that do not go with its values."""
+    return tuple(
+        f"coordinates {dim} are not evenly spaced numbers and are left out; cells along it have "
+        "the coordinates 0, 1, 2, ..."
+        for dim, values in source.coords.items()
+        if dim in source.dims and _even(dim, values) is None
+    )
 
 
 def _format(path: Path, sources: Iterable[str]) -> Format:

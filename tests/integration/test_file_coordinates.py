@@ -79,6 +79,35 @@ def test_what_is_brought_onto_the_grid_has_to_end_where_it_ends(tmp_path):
         check_inputs(longer)
 
 
+@pytest.mark.parametrize(
+    ("values", "even"),
+    [
+        ((2450000.0 + 0.25 * np.arange(8)), True),
+        ((2450000.0 + 0.25 * np.arange(8)).astype("f4"), True),
+        (2450000.0 + np.array([0, 1, 2, 3, 4, 5, 6, 8]), False),
+        (5e6 + np.geomspace(1, 2, 8), False),
+        (3.0 - np.arange(8), True),
+        (-3.0 + np.arange(8) ** 2, False),
+        (np.full(8, 3.0), False),
+    ],
+)
+def test_only_even_coordinates_go_with_a_file_and_others_are_told(tmp_path, values, even):
+    lie = dict(zip(NAMES, (values, np.arange(8), np.arange(8)), strict=True))
+    file = by_netcdf4(tmp_path, xarray.DataArray(VALUES, dims=NAMES, coords=lie, name="u"))
+    found = og.convert(og.InputFile(file), tmp_path / "again.nc")
+    assert found.notes == () if even else "coordinates depth are not even" in found.notes[0]
+    with xarray.open_dataset(tmp_path / "again.nc", engine="h5netcdf") as again:
+        wanted = values if even else np.arange(8)
+        np.testing.assert_allclose(again["depth"], wanted, rtol=1e-15 if values.itemsize > 4 else 0)
+
+
+def test_a_coordinate_of_one_cell_goes_with_a_file(tmp_path):
+    given = xarray.DataArray(VALUES[:1], dims=NAMES, coords={"depth": [7.5]}, name="u")
+    og.convert(og.InputFile(by_netcdf4(tmp_path, given)), tmp_path / "again.nc")
+    with xarray.open_dataset(tmp_path / "again.nc", engine="h5netcdf") as again:
+        np.testing.assert_array_equal(again["depth"], [7.5])
+
+
 def test_coordinates_go_with_a_file_that_is_converted(tmp_path):
     file = by_zarr(tmp_path, array())
     og.convert(og.InputFile(file), tmp_path / "again.nc")

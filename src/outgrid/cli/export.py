@@ -123,6 +123,8 @@ def tell(exported: Any, arguments: argparse.Namespace) -> None:
         print_json({key: str(v) if key == "path" else v for key, v in asdict(exported).items()})
     else:
         print(exported)
+        for note in exported.notes:
+            print(f"note: {note}")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from outgrid.stencil.grid import ATTRIBUTES, Grid
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
 
-__all__ = ["check_place", "grid_of_labels", "unlabelled"]
+__all__ = ["check_place", "grid_of_labels", "tolerance", "unlabelled"]
 
 _NEAR = 1e-3  # of a cell: coordinates that are no farther apart are the same
 
@@ -127,7 +127,7 @@ def _axis(name: str, given: Any, dim: str) -> Axis | None:
         )
     axis = Axis(dim, first, spacing, str(given.coords[dim].attrs.get("units", "")))
     apart = abs(values - axis.values(len(values)))
-    if spacing == 0 or apart.max() > _tolerance(spacing, coordinates):
+    if spacing == 0 or apart.max() > tolerance(spacing, coordinates):
         at = int(apart.argmax())
         raise DefinitionError(
             f"the coordinates {dim} of {name!r} are not evenly spaced: {values[at]:g} at index "
@@ -156,7 +156,7 @@ def check_place(of: str, dim: str, coordinates: NDArray[Any], axis: Axis, leave_
         )
     wanted = axis.values(len(coordinates))
     apart = abs(coordinates.astype(np.float64) - wanted)
-    if not (apart <= _tolerance(axis.spacing, coordinates)).all():
+    if not (apart <= tolerance(axis.spacing, coordinates)).all():
         at = int(np.nanargmax(apart)) if not np.isnan(apart).all() else 0
         raise DefinitionError(
             f"the coordinate {dim} {of} is {coordinates[at]:g} at index {at}, that of the grid "
@@ -166,6 +166,7 @@ def check_place(of: str, dim: str, coordinates: NDArray[Any], axis: Axis, leave_
         )
 
 
-def _tolerance(spacing: float, coordinates: NDArray[Any]) -> float:
+def tolerance(spacing: float, coordinates: NDArray[Any]) -> float:
+    """How far coordinates may lie from evenly spaced ones that are the same: of a cell, rounded."""
     rounding = 4 * float(np.finfo(coordinates.dtype).eps) if coordinates.dtype.kind == "f" else 0.0
-    return _NEAR * spacing + rounding * float(abs(coordinates.astype(np.float64)).max())
+    return _NEAR * abs(spacing) + rounding * float(abs(coordinates.astype(np.float64)).max())
