@@ -255,7 +255,9 @@ def _widened(source: Source) -> Source:
 
 def _axes(source: Source) -> tuple[Axis, ...]:
     """The axes of a file, where its cells lie evenly along them."""
-    dims = source.dims or ("time", *AXES)[-len(source.shape) :]
+    known = ("time", *AXES)
+    others = (f"axis_{number}" for number in range(len(source.shape) - len(known)))
+    dims = source.dims or (*others, *known)[-len(source.shape) :]
     return tuple(_even(dim, source.coords.get(dim)) or Axis(dim) for dim in dims)
 
 

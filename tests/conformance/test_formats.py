@@ -250,6 +250,18 @@ def test_records_of_one_number_each(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "u.npy"), np.arange(5.0))
 
 
+def test_a_single_number_is_no_array(tmp_path):
+    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+    np.save(tmp_path / "u.npy", np.float32(3))
+    with h5py.File(tmp_path / "u.h5", "w") as file:
+        file["u"] = 3.0
+    zarr.create_array(tmp_path / "u.zarr", shape=(), dtype="f4")[...] = 3
+    for name in ("u.npy", "u.h5", "u.zarr"):
+        for opened in (open_file, lambda file: open_input(file, SHAPE)):
+            with pytest.raises(UsageError, match=rf"{name} holds a single number, of shape \(\)"):
+                opened(InputFile(str(tmp_path / name)))
+
+
 def test_other_axes_are_taken_where_they_are_asked_for(made):
     file, values = made
     turned = values.transpose(2, 0, 1)

@@ -132,6 +132,36 @@ def test_a_record_of_any_length_fits_hdf5(tmp_path):
     assert said["problem"]["parameters"]["k"] == result.record.problem["parameters"]["k"]
 
 
+@pytest.mark.parametrize("suffix", ["npy", "raw", "h5", "nc", "zarr", "nii"])
+@pytest.mark.parametrize("shape", [(3, 0, 2), (2, 2, 3, 2, 2)])
+def test_arrays_of_any_shape_are_written(tmp_path, suffix, shape):
+    values = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    np.save(tmp_path / "u.npy", values)
+    to = tmp_path / f"again.{suffix}"
+    convert(InputFile(str(tmp_path / "u.npy")), to)
+    bare = {"shape": shape, "dtype": "f4"} if suffix == "raw" else {}
+    convert(InputFile(str(to), **bare), tmp_path / "back.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "back.npy"), values)
+
+
+def test_nifti_has_the_signs_of_axes_in_its_affine(tmp_path):
+    nibabel, h5py = pytest.importorskip("nibabel"), pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "u.h5", "w") as file:
+        file["u"] = np.zeros((2, 3, 4), "f4")
+        file["half"] = np.zeros((2, 3, 4), "f2")
+        file["z"] = [5.0, 3.0]
+        file["z"].make_scale("z")
+        file["u"].dims[0].attach_scale(file["z"])
+        file["u"].dims[1].label, file["u"].dims[2].label = "y", "x"
+    convert(InputFile(f"{tmp_path}/u.h5:u"), tmp_path / "u.nii")
+    image = nibabel.load(tmp_path / "u.nii")
+    assert image.header.get_zooms() == (1, 1, 2)
+    np.testing.assert_array_equal(np.diag(image.affine), [1, 1, -2, 1])
+    assert image.affine[2, 3] == 5
+    with pytest.raises(UsageError, match="NIfTI cannot store half, float16"):
+        convert(InputFile(f"{tmp_path}/u.h5:half"), tmp_path / "half.nii")
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """A run of a grid of which something is said, with a section among its snapshots."""

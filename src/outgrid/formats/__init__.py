@@ -54,6 +54,12 @@ def open_file(file: InputFile) -> Source:
 
 def _unfolded(file: InputFile) -> Source:
     source = file.format.open_source(file)
+    if not source.shape:
+        source.close()
+        raise UsageError(
+            f"{file} holds a single number, of shape (), and no array; store it with an axis, as "
+            "numpy.reshape(number, 1) does"
+        )
     axes = tuple(range(len(source.shape)))
     return Transposed(source, axes[::-1]) if file.order == "F" else source
 

@@ -42,7 +42,8 @@ _Index = tuple[int, ...]
 
 def shard_of(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Cells of a shard: whole chunks of at most `SHARD_BYTES`, or one, the last axes first."""
-    whole = [range(-(-extent // cells) * cells) for extent, cells in zip(shape, chunk, strict=True)]
+    pairs = zip(shape, chunk, strict=True)
+    whole = [range(-(-max(1, extent) // cells) * cells) for extent, cells in pairs]
     most = max(prod(chunk), SHARD_BYTES // itemsize)
     return tuple(map(len, next(boxes(whole, chunk, most))))
 

@@ -42,13 +42,15 @@ def create_output(path: Path) -> Output:
         raise UsageError(f"{path.stem} cannot be compressed in pieces; write it as .nii")
 
     def head(array: Array) -> bytes:
-        if array.dtype.kind not in "iuf":
-            raise UsageError(f"NIfTI cannot store {array.dtype}")
-        header = nibabel.Nifti2Header(endianness="<")
-        header.set_data_dtype(array.dtype)
-        header.set_data_shape(array.shape[::-1])
-        axes = array.axes[::-1]
-        header.set_zooms([axis.spacing for axis in axes])
+        header, axes = nibabel.Nifti2Header(endianness="<"), array.axes[::-1]
+        try:
+            header.set_data_dtype(array.dtype)
+            header.set_data_shape(array.shape[::-1])
+            header.set_zooms([abs(axis.spacing) for axis in axes])  # the affine has the signs
+        except nibabel.spatialimages.HeaderDataError as error:
+            raise UsageError(
+                f"NIfTI cannot store {array.name}, {array.dtype} of shape {array.shape}: {error}"
+            ) from error
         affine = np.diag([*(*(axis.spacing for axis in axes), 1.0, 1.0)[:3], 1.0])
         affine[:3, 3] = (*(axis.origin for axis in axes), 0.0, 0.0)[:3]
         header.set_sform(affine, code="scanner")

@@ -141,7 +141,8 @@ class Straight:
         """Raise StoreError where the file ends before the numbers do."""
         row = prod(self.shape[1:]) * self.dtype.itemsize
         pitch = self.pitch_bytes or row
-        expected = self.offset + (self.shape[0] - 1) * pitch + row if prod(self.shape) else 0
+        planes = prod(self.shape[:1])
+        expected = self.offset + (planes - 1) * pitch + row if prod(self.shape) else 0
         with reading(self.path):
             size = os.fstat(self._descriptor).st_size
         if size < expected:
@@ -372,6 +373,8 @@ def boxes(axes: Sequence[range], chunk: Sequence[int], cells: int) -> Iterator[B
 
     They end at multiples of a `chunk`, as far as a chunk has no more than `cells`.
     """
+    if not all(axes):
+        return
     steps = [min(length, len(axis)) for length, axis in zip(chunk, axes, strict=True)]
     for k in range(len(steps)):
         if prod(steps) > cells:

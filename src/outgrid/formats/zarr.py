@@ -172,7 +172,7 @@ class _Store:
                 **{f"c{key}": value for key, value in level.items()},
             ),
         }[array.codec.name]()
-        chunk = tuple(map(min, cells or whole_axes(shape, 2), shape))
+        chunk = tuple(max(1, n) for n in map(min, cells or whole_axes(shape, 2), shape))
         with decoding(self.path):
             return self.group.create_array(
                 name,

@@ -11,7 +11,7 @@ from outgrid.formats import boxes
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 9), st.integers(1, 12), st.integers(1, 7)), min_size=1, max_size=3
+        st.tuples(st.integers(0, 9), st.integers(0, 12), st.integers(1, 7)), min_size=1, max_size=3
     ),
     st.integers(1, 300),
 )
