@@ -8,7 +8,7 @@ import json
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import prod
@@ -183,8 +183,8 @@ def _range(folder: Path, array: str) -> list[float] | None:
     """
     if importlib.util.find_spec("zarr") is None:
         return None
-    ome = _said(folder / array / METADATA).get("attributes", {}).get("ome")
-    level = ome["multiscales"][0]["datasets"][-1]["path"] if ome else ""
+    levels = _levels(_said(folder / array / METADATA))
+    level = levels[0]["datasets"][-1]["path"] if levels else ""
     path = "/".join(part for part in (array, level) if part)
     with decoding(folder / path):
         zarr: Any = importlib.import_module("zarr")
@@ -220,14 +220,18 @@ def _asked(text: str, size: int) -> range | None:
 def _arrays(folder: Path, name: str = "") -> Iterator[str]:
     """Paths of the arrays, and of groups that are the pyramid of one."""
     said = _said(folder / METADATA)
-    if "ome" in said.get("attributes", {}) or (
-        said.get("node_type") == "array" and len(said.get("shape", ())) > 1
-    ):
+    if _levels(said) or (said.get("node_type") == "array" and len(said.get("shape", ())) > 1):
         yield name
     elif said.get("node_type") == "group":
         for path in sorted(folder.glob(f"*/{METADATA}")):
             within = path.parent.name
             yield from _arrays(path.parent, f"{name}/{within}" if name else within)
+
+
+def _levels(said: Mapping[str, Any]) -> list[Any]:
+    """The pyramids that a group is, after OME-Zarr. Groups of images, such as plates, are none."""
+    levels: list[Any] = said.get("attributes", {}).get("ome", {}).get("multiscales", [])
+    return levels
 
 
 def _said(path: Path) -> dict[str, Any]:

@@ -62,6 +62,17 @@ def test_a_file_comes_whole_and_says_who_may_read_it(served, folder):
     assert headers["Content-Length"] == str(len(body))
 
 
+def test_groups_of_pyramids_are_no_pyramid(tmp_path):
+    np.save(tmp_path / "u.npy", VALUES[:8, :8, :8])
+    group = zarr.open_group(tmp_path / "plate.zarr", mode="w")
+    group.attrs["ome"] = {"version": "0.5", "plate": {"name": "p"}}
+    given = og.InputFile(str(tmp_path / "u.npy"))
+    og.convert(given, tmp_path / "plate.zarr" / "A.zarr", levels=True)
+    with Served(tmp_path / "plate.zarr") as server:
+        assert server.arrays == ("A.zarr/u",)
+        assert link(server, "A.zarr/u")
+
+
 @pytest.mark.parametrize(
     ("asked", "wanted"),
     [
