@@ -70,6 +70,47 @@ def test_xarray_finds_axes_and_coordinates(run):
             xarray.testing.assert_equal(found[name], other[name])
 
 
+@pytest.mark.parametrize("shape", [(9, 10), (6, 9, 10)])
+def test_a_field_may_have_the_name_of_an_axis(tmp_path, shape):
+    @og.stencil
+    def decay(x, time):
+        return {"x": x - 0.1 * time, "time": 0.5 * time}
+
+    problem = og.Problem(
+        decay,
+        shape,
+        steps=2,
+        initial={"x": "1.0*x", "time": 2.0},
+        snapshots=[og.Snapshot("x", every=1)],
+        grid=og.Grid(dt=0.5),
+    )
+    levels = len(shape) == 3
+    found = og.run(problem, out=tmp_path / "run", pyramid=levels, **GIVEN)
+    axes = (*"zy"[3 - len(shape) :], "x_axis")
+    og.export(found, tmp_path / "u.zarr", levels=levels)
+    for path in (found.out, tmp_path / "u.zarr"):
+        group = zarr.open(path, mode="r")
+        for name in ("x", "time"):
+            made = group[name if path == found.out or not levels else f"{name}/0"]
+            assert made.metadata.dimension_names == axes
+            np.testing.assert_array_equal(made[...], found[name])
+        if levels:
+            pyramid = group["x.pyramid" if path == found.out else "x"].attrs["ome"]
+            assert [axis["name"] for axis in pyramid["multiscales"][0]["axes"]] == [*axes]
+    assert zarr.open(found.out, mode="r")["snapshot.0"].metadata.dimension_names[0] == "time_axis"
+    pytest.importorskip("xarray")
+    told = found.to_xarray()
+    assert told["x"].dims == axes
+    np.testing.assert_array_equal(told["x_axis"], np.arange(shape[-1]))
+    h5py = pytest.importorskip("h5py")
+    og.export(found, tmp_path / "u.nc")
+    og.run(problem, out=tmp_path / "one.h5", **GIVEN)
+    for path in (tmp_path / "u.nc", tmp_path / "one.h5"):
+        with h5py.File(path) as file:
+            np.testing.assert_array_equal(file["x"], found["x"])
+            np.testing.assert_array_equal(file["x_axis"], np.arange(shape[-1]))
+
+
 @pytest.mark.parametrize("shape", [(300, 1000), (7, 700, 800), (3, 5, 7)])
 def test_chunks_of_all_sizes_hold_their_planes(tmp_path, shape):
     stencil = "heat7" if len(shape) == 3 else "heat5"

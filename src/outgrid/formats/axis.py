@@ -67,7 +67,8 @@ def told_apart(
     """The axes of arrays of some shapes, as they may stand in one file.
 
     Of several with one name whose cells lie elsewhere, as those of snapshots may, the first keeps
-    it, and others are named after their array.
+    it, and others are named after their array. A name is of an array or of an axis: where both
+    have one, the axis gets another.
     """
     known: dict[str, tuple[Axis, int]] = {}
     apart: dict[str, tuple[Axis, ...]] = {}
@@ -75,6 +76,9 @@ def told_apart(
         own: list[Axis] = []
         for axis, extent in zip(axes, shape, strict=True):
             shared = known.setdefault(axis.name, (axis, extent)) == (axis, extent)
-            own.append(axis if shared else replace(axis, name=f"{axis.name}_{name}"))
+            label = axis.name if shared else f"{axis.name}_{name}"
+            while label in arrays:
+                label += "_axis"
+            own.append(replace(axis, name=label))
         apart[name] = tuple(own)
     return apart

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -148,12 +148,13 @@ def leave_group(out: Path, record: Record) -> Record:
     arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps)]
     every = _described(problem, arrays)
     coarser = [name for name in alone if pyramid_names(problem, name)[-1] in record.left]
-    every += [level for array in every if array.name in coarser for level in _levels(array)]
+    finest = [array for array in every if array.name in coarser]
+    every += [level for array in finest for level in _levels(array)]
     made = (ZARR_NAME, *(name for array in every for name in array.files))
     made = tuple(name for name in made if name not in record.left)
     named = msgspec.structs.replace(record, left=(*record.left, *made))
     try:
-        _write(out, every, named, _groups(problem, coarser))
+        _write(out, every, named, _groups(problem, finest))
     except StoreError:
         raise
     except OSError as error:
@@ -278,18 +279,20 @@ def _levels(array: _Stored) -> Iterator[_Stored]:
         )
 
 
-def _groups(problem: Problem, fields: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _groups(problem: Problem, finest: Sequence[_Stored]) -> dict[str, dict[str, Any]]:
     """What is said of the pyramids of fields, by the names of their folders."""
     count = len(level_shapes(problem.shape))
-    return {
-        pyramid_of(name): {
+    said = described(problem, [array.name for array in finest])
+    groups: dict[str, dict[str, Any]] = {}
+    for array in finest:
+        named = zip(said[array.name][0], array.dims, strict=True)
+        axes = [replace(axis, name=dim) for axis, dim in named]
+        groups[pyramid_of(array.name)] = {
             "zarr_format": 3,
             "node_type": "group",
-            "attributes": multiscales(name, axes, count),
+            "attributes": multiscales(array.name, axes, count),
         }
-        for name, (axes, _) in described(problem, fields).items()
-        if not name.startswith("snapshot.")
-    }
+    return groups
 
 
 def _write(
