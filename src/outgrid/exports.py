@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
-from outgrid.formats import Box, InputFile, Source, Straight, open_file
+from outgrid.formats import Box, InputFile, Source, Straight, boxes, open_file
 from outgrid.formats.axis import Along, Axis, told_apart
 from outgrid.formats.objects import check_free, fetch, is_url, send
 from outgrid.formats.registry import Format, format_of, suffixes, written
@@ -34,6 +34,7 @@ from outgrid.units import format_bytes, suggest
 __all__ = ["Exported", "convert", "export"]
 
 LEAST_MEMORY_BYTES = 1 << 20
+PIECE_BYTES = 64 << 10  # of rows of a field in pieces that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,16 +335,32 @@ class _Pieces:
 
     @property
     def decoded_bytes(self) -> int:
-        return 0
+        """A few whole rows, of which a box may have a part."""
+        return self._rows * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.shape[-1] * self.dtype.itemsize
+
+    @property
+    def _rows(self) -> int:
+        return max(1, PIECE_BYTES // self._row_bytes)
 
     @property
     def at_once(self) -> int:
         return 1
 
     def read(self, box: Box) -> NDArray[Any]:
-        planes, *rows, cells = box
-        values = self.joined.read(planes, rows[0] if rows else None)
-        return values[..., cells.start : cells.stop]
+        values = np.empty(tuple(map(len, box)), self.dtype)
+        *across, cells = box
+        for part in boxes(across, (1,) * len(across), self._rows):
+            within = (
+                slice(some.start - whole.start, some.stop - whole.start)
+                for some, whole in zip(part, across, strict=True)
+            )
+            read = self.joined.read(*part)
+            values[tuple(within)] = read[..., cells.start : cells.stop]
+        return values
 
     def close(self) -> None:
         pass

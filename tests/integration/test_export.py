@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid import exports
 from outgrid.errors import StoreError, UsageError
 from outgrid.exports import convert, export
 from outgrid.formats import InputFile, Sliced
+from outgrid.storage import Joined, Piece
 
 SHAPE = (20, 24, 70)
 
@@ -160,6 +162,22 @@ def test_nifti_has_the_signs_of_axes_in_its_affine(tmp_path):
     assert image.affine[2, 3] == 5
     with pytest.raises(UsageError, match="NIfTI cannot store half, float16"):
         convert(InputFile(f"{tmp_path}/u.h5:half"), tmp_path / "half.nii")
+
+
+def test_a_box_of_a_field_in_pieces_is_all_that_is_in_memory(tmp_path):
+    values = np.random.default_rng(1).standard_normal((4, 60, 5000))
+    np.save(tmp_path / "low.npy", values[:3])
+    np.save(tmp_path / "high.npy", values[3:])
+    places = ((tmp_path / "low.npy", range(3)), (tmp_path / "high.npy", range(3, 4)))
+    joined = Joined([Piece(path, (planes.start, 0), planes, range(60)) for path, planes in places])
+    source = exports._Pieces(joined)
+    box = range(1, 4), range(3, 60), range(40, 90)
+    tracemalloc.start()
+    found = source.read(box)
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found, values[1:4, 3:60, 40:90])
+    assert most_bytes < found.nbytes + 2 * source.decoded_bytes + 65536
 
 
 @pytest.fixture(scope="module")
