@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid import pipeline
+from outgrid.config import RunOptions
 from outgrid.errors import StoreError, UsageError
 from outgrid.observe import snapshots
 from outgrid.runs import single
@@ -337,6 +339,47 @@ def test_a_run_goes_on_in_the_file_of_all_arrays(apart_of_all, tmp_path, cut_off
     assert by_h5py(path)["u.previous"].tobytes() == apart_of_all["u.previous"].tobytes()
     assert not verify(found.out).errors
     assert not [*found.out.glob("*.npy"), *found.out.glob("scratch")]
+
+
+@pytest.mark.parametrize("way", ["continued", "resumed"])
+def test_a_run_goes_on_into_its_file_where_nothing_is_said_of_it(
+    apart_of_all, tmp_path, cut_off, way
+):
+    path = tmp_path / "r.h5"
+    cut_off(8, lambda: og.run(several(), out=path, depth=3, commit_every=1e-6, **PIECES))
+    if way == "continued":
+        found = og.run(several(), out=tmp_path / "r.run", resume=True, **PIECES)
+    else:
+        found = og.resume(path, file="auto")
+    same(found, apart_of_all)
+    assert path.samefile(found.path("u"))
+    assert not verify(found.out).errors
+
+
+@pytest.mark.parametrize(
+    ("begun", "asked"), [("r.h5", "r.nc"), ("r.h5", ""), ("r.run", "mine.h5"), ("r.run", "r.h5")]
+)
+def test_a_run_goes_on_into_no_other_file(apart_of_all, tmp_path, cut_off, begun, asked):
+    out, mine = tmp_path / "r.run", tmp_path / "r.run/mine.h5"
+    cut_off(8, lambda: og.run(several(), out=tmp_path / begun, commit_every=1e-6, **PIECES))
+    mine.write_text("mine")
+    was, now = (
+        f"the one file {name}" if name.endswith((".h5", ".nc")) else "a file for each field"
+        for name in (begun, asked)
+    )
+    words = f"begun with its results in {was}, and does not go on with them in {now}"
+    options = RunOptions.of(out=out, **PIECES | ({"file": asked} if asked else {}))
+    with pytest.raises(UsageError, match=words):
+        pipeline.resume(out, options)
+    if asked == "mine.h5":
+        with pytest.raises(UsageError, match=words):
+            og.resume(out, file=asked)
+    elif asked:
+        with pytest.raises(UsageError, match=words):
+            og.run(several(), out=tmp_path / asked, resume=True, **PIECES)
+    assert mine.read_text() == "mine"
+    same(og.resume(out), apart_of_all)
+    assert mine.read_text() == "mine"
 
 
 def test_bits_that_were_flipped_in_the_file_of_all_arrays_are_found(tmp_path, cut_off):

@@ -18,7 +18,10 @@ from outgrid.runs.group import is_shared, on_disk
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.units import format_bytes
 
-__all__ = ["Resumption", "resumption"]
+__all__ = ["PLACES", "Resumption", "resumption"]
+
+PLACES = ("scratch", "file")
+"""What says where files are: they stay there where a resume says nothing else."""
 
 _SIZES = ("memory", "lend", "device_memory", "request_bytes")
 _OF_RANKS = ("cuts", "row_cuts", "exchange")
@@ -35,8 +38,9 @@ class Resumption:
 def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     """How the unfinished run in ``out`` goes on where ``given`` entries of `[run]` replace its own.
 
-    "auto" leaves an entry to the plan again. What the run had and what means nothing where it goes
-    on, as cuts between other ranks do, is left out. Raises UsageError for what is given and wrong.
+    "auto" leaves an entry to the plan again, but for `PLACES`. What the run had and what means
+    nothing where it goes on, as cuts between other ranks do, is left out. Raises UsageError for
+    what is given and wrong.
     """
     run = on_disk(out)
     share = run.shares[0] if run.shares else None
@@ -53,7 +57,11 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     except UsageError as error:
         manifest = out / MANIFEST_NAME if share is None else share.folder.out / MANIFEST_NAME
         raise UsageError(f"{manifest} has options of another version: {error}") from None
-    asked = {key: value for key, value in given.items() if value is not None}
+    asked = {
+        key: value
+        for key, value in given.items()
+        if value is not None and not (key in PLACES and value == AUTO)
+    }
     kept = {key: value for key, value in had.items() if key not in asked}
     asked = {key: value for key, value in asked.items() if value != AUTO}
     left = dict[str, str]()

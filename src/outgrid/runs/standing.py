@@ -16,6 +16,7 @@ from outgrid.record import RECORD_NAME, read_record
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk
 from outgrid.runs.leftovers import remove_leftovers
 from outgrid.runs.lock import RunLock
+from outgrid.runs.resumption import PLACES
 from outgrid.stencil.problem import Problem
 
 __all__ = ["Standing", "standing", "what_is_asked"]
@@ -94,8 +95,8 @@ def what_is_asked(out: Path, options: RunOptions) -> dict[str, Any]:
 
 
 def _alike(key: str, has: Mapping[str, Any], had: Mapping[str, Any]) -> bool:
-    """Whether two runs have the same entry; working files stay where nothing is said of them."""
-    return has.get(key) == had.get(key) or (key == "scratch" and key not in has)
+    """Whether two runs have the same entry; files stay where nothing is said of them."""
+    return has.get(key) == had.get(key) or (key in PLACES and key not in has)
 
 
 def _check_same(out: Path, begun: Mapping[str, Any], problem: Problem) -> None:

@@ -28,7 +28,14 @@ from outgrid.runs.places import (
 )
 from outgrid.runs.run import Run
 from outgrid.runs.seals import level_name
-from outgrid.runs.single import can_lie_together, check_single, is_image, lie_together, names_of
+from outgrid.runs.single import (
+    can_lie_together,
+    check_single,
+    file_of,
+    is_image,
+    lie_together,
+    names_of,
+)
 from outgrid.runs.space import check_parents, check_space
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held, named
@@ -95,6 +102,13 @@ class Alone:
             raise UsageError(
                 f"tier {options.tier} keeps no files to resume from: choose direct, mmap, "
                 "memory, or remote with keep = 'disk'"
+            )
+        begun = file_of(durable.shares[0].manifest)
+        if options.file != begun:
+            raise UsageError(
+                f"the run in {self.out} was begun with its results in {_results_in(begun)}, and "
+                f"does not go on with them in {_results_in(options.file)}: name its folder alone, "
+                "or begin a new run in another one"
             )
         if spread is not None and options.tier in COPIED_TIERS and not options.in_place:
             raise UsageError(
@@ -176,3 +190,8 @@ class Alone:
         names = () if options.file else named(problem, schedule.kept)
         check_none_there(self.out, names, replaced)
         return check_devices(devices_of(folder.spread), erase)
+
+
+def _results_in(file: str) -> str:
+    """Where the results of a run go, in words."""
+    return f"the one file {file}" if file else "a file for each field"
