@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 
 import numpy as np
@@ -14,8 +15,10 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.observe import snapshots
 from outgrid.runs import single
 from outgrid.runs.leftovers import leftovers
+from outgrid.runs.resumption import resumption
 from outgrid.runs.verify import verify
 from outgrid.storage.export import export
+from outgrid.testing.threads import in_threads
 
 h5py = pytest.importorskip("h5py")
 
@@ -380,6 +383,43 @@ def test_a_run_goes_on_into_no_other_file(apart_of_all, tmp_path, cut_off, begun
     assert mine.read_text() == "mine"
     same(og.resume(out), apart_of_all)
     assert mine.read_text() == "mine"
+
+
+def gone_on_by_ranks(out):
+    def go_on(comm):
+        found = resumption(out, {}, comm)
+        return pipeline.resume(out, found.options, changes=found.changes, comm=comm)
+
+    return in_threads(go_on, 2, random.Random(3))[0]
+
+
+def test_ranks_take_over_fields_that_lie_in_one_file(plain, tmp_path, cut_off):
+    given = PIECES | {"out": tmp_path / "r.h5", "depth": 1, "commit_every": 1e-6}
+    cut_off(11, lambda: og.run(wave(), **given))
+    out = tmp_path / "r.run"
+    assert not (out / "scratch/u.previous.0.npy").exists()
+    found = gone_on_by_ranks(out)
+    assert "file r.h5 left out: it is for runs of one rank" in found.plan.notes
+    for name, values in plain["wave"].items():
+        assert np.asarray(found[name]).tobytes() == values.tobytes()
+    assert not [*out.rglob("u.0.npy"), *out.rglob("scratch")]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "snapshots lie in one file with the fields"),
+        ({"scratch": True, "stripe": "4 KiB"}, "fields are spread over .*/a, .*/b"),
+    ],
+)
+def test_what_ranks_cannot_take_over_is_refused(apart_of_all, tmp_path, cut_off, more, words):
+    if more:
+        more |= {"scratch": [tmp_path / "a", tmp_path / "b"]}
+    given = PIECES | {"out": tmp_path / "r.h5", "commit_every": 1e-6} | more
+    cut_off(8, lambda: og.run(several(), **given))
+    with pytest.raises(UsageError, match=f"the {words}.*: resume it on one rank"):
+        gone_on_by_ranks(tmp_path / "r.run")
+    same(og.resume(tmp_path / "r.run"), apart_of_all)
 
 
 def test_bits_that_were_flipped_in_the_file_of_all_arrays_are_found(tmp_path, cut_off):

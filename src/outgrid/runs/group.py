@@ -38,7 +38,7 @@ from outgrid.runs.state import RunFolder
 from outgrid.seal import Seal
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
-from outgrid.storage import Joined, Piece, Uncopied
+from outgrid.storage import Joined, Piece, Uncopied, Within
 from outgrid.storage.sums import sums_path
 
 GROUP_NAME = "ranks.json"
@@ -206,14 +206,16 @@ class Durable:
         """What a share has of a level."""
         name, manifest, owned = level_name(level), share.manifest, share.owned
         first = manifest.first, manifest.first_row
+        shape, dtype = self.given.shape, self.given.dtype_of(level.field)
         place = self.uncopied.get(name)
         if place is not None:
-            shape, dtype = self.given.shape, self.given.dtype_of(level.field)
-            header = place.header(shape, dtype)
-            return Piece(Path(place.path), first, owned.planes, owned.rows, place.seal, header)
-        path = share.folder.working.path(level, self.parity(share))
-        seal = self.seal(share, name, level.constant)
-        return Piece(path, first, owned.planes, owned.rows, seal)
+            path, seal = Path(place.path), place.seal
+            within: Within | None = Within(path, place.header(shape, dtype))
+        else:
+            path = share.folder.working.path(level, self.parity(share))
+            seal = self.seal(share, name, level.constant)
+            within = share.folder.working.within(path, shape, dtype)
+        return Piece(path, first, owned.planes, owned.rows, seal, within)
 
     @property
     def uncopied(self) -> dict[str, Uncopied]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
+from outgrid.errors import UsageError
 from outgrid.observe import files_of
 from outgrid.plan.model import Plan
 from outgrid.record import Part
@@ -32,6 +33,7 @@ from outgrid.runs.space import check_parents, check_space, check_usable
 from outgrid.runs.state import RunFolder
 from outgrid.sharing.base import check_none_there, gone_on, held, named
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.version import __version__
 
 __all__ = ["Pieces"]
@@ -78,7 +80,20 @@ class Pieces:
             yield run
 
     def check_goes_on(self, durable: Durable) -> None:
-        """Ranks that cannot go on in the files that are there make others."""
+        """Ranks that cannot go on in the files that are there make others, and read these first."""
+        snapshots = {Path(name).stem for name in snapshots_by_file(durable.given.snapshots)}
+        for folder in (share.folder for share in durable.shares):
+            together = folder.together.offsets.keys() if folder.together is not None else ()
+            what = ""
+            if folder.spread is not None:
+                what = f"fields are spread over {', '.join(folder.spread.places)}"
+            elif not snapshots.isdisjoint(together):
+                what = "snapshots lie in one file with the fields"
+            if what:
+                raise UsageError(
+                    f"the {what} in the run in {self.out}, where several ranks cannot take them "
+                    "over: resume it on one rank"
+                )
 
     def named(self, line: str) -> str:
         return f"rank {self.comm.rank}: {line}"

@@ -17,7 +17,7 @@ from outgrid.errors import StoreError
 from outgrid.formats.npy import Header, read_header
 from outgrid.regular import given, read_fully
 from outgrid.seal import Seal
-from outgrid.storage.base import Layout
+from outgrid.storage.base import Layout, Within
 from outgrid.storage.sums import Sums
 
 __all__ = ["Joined", "Piece"]
@@ -28,7 +28,8 @@ class Piece:
     """``planes`` and ``rows`` of a field, in a file that begins at ``first`` (plane, row) of it.
 
     In 2-D a plane is one row. With a ``seal``, rows that are read are compared with the checksums
-    beside the file, which are of that. With a ``header`` it is in a file that does not say so.
+    beside the file, which are of that. One that is ``within`` another file has its checksums beside
+    the ``path`` that it would have.
     """
 
     path: Path
@@ -36,7 +37,12 @@ class Piece:
     planes: range
     rows: range
     seal: Seal | None = None
-    header: Header | None = None
+    within: Within | None = None
+
+    @property
+    def file(self) -> Path:
+        """The file that it is in."""
+        return self.path if self.within is None else self.within.path
 
 
 class Joined:
@@ -59,7 +65,7 @@ class Joined:
                     f"rows of {header.shape[-1]} values of {header.dtype} in {len(header.shape)}-D "
                     f"do not go with others of {first.shape[-1]} of {first.dtype} in "
                     f"{len(first.shape)}-D",
-                    path=piece.path,
+                    path=piece.file,
                 )
         planes = max(piece.planes.stop for piece in self._pieces)
         rows = max(piece.rows.stop for piece in self._pieces)
@@ -68,7 +74,7 @@ class Joined:
             raise StoreError(
                 f"the pieces have {there} rows of {planes} planes of {rows} rows: some pieces "
                 "are missing or given twice",
-                path=self._pieces[0].path,
+                path=self._pieces[0].file,
             )
         self.shape: tuple[int, ...] = (planes, *[rows][: len(first.shape) - 2], first.shape[-1])
         self.dtype: np.dtype[Any] = first.dtype
@@ -117,8 +123,8 @@ class Joined:
 
 
 def _header(piece: Piece) -> Header:
-    if piece.header is not None:
-        return piece.header
+    if piece.within is not None:
+        return piece.within.header
     try:
         return read_header(piece.path)
     except StoreError:
@@ -137,7 +143,7 @@ def _check_holds(piece: Piece, header: Header) -> None:
             raise StoreError(
                 f"{what} {wanted.start}..{wanted.stop} were requested of a file that contains "
                 f"{first}..{first + extent}",
-                path=piece.path,
+                path=piece.file,
             )
 
 
@@ -150,14 +156,14 @@ def _read(
     if piece.seal is not None:
         sums = Sums.open(piece.path, Layout.of(header.shape, header.dtype, header.data_offset), "r")
     try:
-        with open(piece.path, "rb", buffering=0, opener=given) as file:
+        with open(piece.file, "rb", buffering=0, opener=given) as file:
             for at, plane in enumerate(planes):
                 first_plane, first_row = piece.first
                 row = (plane - first_plane) * across + rows.start - first_row
                 offset = row * row_bytes
                 begin, nbytes = header.data_offset + offset, into[at].nbytes
                 read_fully(
-                    file.fileno(), into[at].reshape(-1).view(np.uint8).data, begin, piece.path
+                    file.fileno(), into[at].reshape(-1).view(np.uint8).data, begin, piece.file
                 )
                 # What was read once is not going to be read again soon.
                 os.posix_fadvise(file.fileno(), begin, nbytes, os.POSIX_FADV_DONTNEED)
@@ -167,13 +173,13 @@ def _read(
                     )
                     there = range(plane - first_plane, plane - first_plane + 1)
                     within = range(rows.start - first_row, rows.stop - first_row)
-                    error = sums.compare(piece.path, piece.seal, there, within, digests)
+                    error = sums.compare(piece.file, piece.seal, there, within, digests)
                     if error is not None:
                         raise error
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        raise StoreError("cannot read", path=piece.path, errno=error.errno) from error
+        raise StoreError("cannot read", path=piece.file, errno=error.errno) from error
     finally:
         if sums is not None:
             sums.close()
