@@ -16,6 +16,7 @@ from outgrid.cli import main
 from outgrid.errors import BuildError, InfeasiblePlan, Stopped, UsageError
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.storage import Joined, Piece
 
 STREAMED = {"memory": "200MiB", "tier": "direct", "depth": 3, "threads": 1}
 
@@ -135,10 +136,32 @@ def test_only_what_the_run_made_is_replaced(out):
     assert (out / "u.npy").read_bytes() == before["u.npy"]
 
 
-def test_results_that_are_the_input_are_not_overwritten(out):
-    before = files(out)
-    problem = heat(initial={"u": out / "u.npy"})
-    with pytest.raises(UsageError, match=r"initial values of 'u' are .*u\.npy, a result of the"):
+@og.stencil
+def driven(u, c):
+    return u + 0.1 * c
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("read", ["u", "c"])
+def test_results_that_are_the_input_are_not_overwritten(out, tmp_path, read, linked):
+    before, path = files(out), out / "u.npy"
+    if linked:
+        path = tmp_path / "linked.npy"
+        path.symlink_to(out / "u.npy")
+    problem = heat(initial={"u": path})
+    if read == "c":
+        frames = og.Series(path, step=0)
+        problem = og.Problem(driven, (20, 16, 33), steps=3, initial={"u": 1.0, "c": frames})
+    with pytest.raises(UsageError, match=f"of '{read}' are read from {path}, a result of the run"):
+        og.run(problem, out=out, overwrite=True, **STREAMED)
+    assert files(out) == before
+
+
+def test_a_result_in_pieces_that_is_the_input_is_not_overwritten(out):
+    parts = (range(9), range(9, 20))
+    pieces = [Piece(out / "u.npy", (0, 0), planes, range(16)) for planes in parts]
+    before, problem = files(out), heat(initial={"u": Joined(pieces)})
+    with pytest.raises(UsageError, match=r"of 'u' are read from .*u\.npy, a result of the run"):
         og.run(problem, out=out, overwrite=True, **STREAMED)
     assert files(out) == before
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from outgrid.durable import remove_empty
 from outgrid.errors import UsageError
 from outgrid.formats import InputFile
+from outgrid.formats.arrays import InputArray
 from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.runs.frames import snapshot_files
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk
@@ -18,6 +19,9 @@ from outgrid.runs.leftovers import list_leftovers, remove_leftovers
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.runs.single import file_of, names_of, second_names
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.series import Series
+from outgrid.stencil.values import Initial
+from outgrid.storage import Joined
 from outgrid.storage.sums import sums_path
 
 __all__ = ["Former", "former"]
@@ -49,15 +53,16 @@ class Former:
         return freed
 
     def check_inputs(self, problem: Problem) -> None:
-        """Raise UsageError where one of the files is what a problem begins with."""
-        mine = {path.resolve() for path in self.files}
-        for name, source in problem.initial.items():
-            if isinstance(source, InputFile) and source.file.resolve() in mine:
-                raise UsageError(
-                    f"the initial values of {name!r} are {source}, a result of the run in "
-                    f"{self.out}, which this run would overwrite; choose another folder with "
-                    "--out"
-                )
+        """Raise UsageError where one of the files is what a problem reads."""
+        mine = [path.resolve() for path in self.files]
+        for name, given in problem.initial.items():
+            for path in _read_from(given):
+                if any(one.is_relative_to(path.resolve()) for one in mine):
+                    raise UsageError(
+                        f"the values of {name!r} are read from {path}, a result of the run in "
+                        f"{self.out}, which this run would overwrite; choose another folder with "
+                        "--out"
+                    )
 
     def remove(self) -> None:
         """Remove them all; after a crash in between what is left is still known as the run's."""
@@ -68,6 +73,19 @@ class Former:
         for path in self.files:
             path.unlink(missing_ok=True)
             remove_empty(path.parent, self.out)
+
+
+def _read_from(given: Initial) -> tuple[Path, ...]:
+    """The files, or folders of files, that values are read from when a run has begun."""
+    match given:
+        case InputFile():
+            return (given.file,)
+        case Series():
+            return tuple(map(Path, given.paths))
+        case InputArray(array=Joined() as pieces):
+            return pieces.paths
+        case _:
+            return ()
 
 
 def former(out: Path) -> Former:

@@ -80,6 +80,11 @@ class Joined:
         self.dtype: np.dtype[Any] = first.dtype
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return tuple(piece.file for piece in self._pieces)
+
+    @property
     def ndim(self) -> int:
         """2 or 3."""
         return len(self.shape)
