@@ -102,6 +102,19 @@ def test_a_window_that_has_to_be_locked_is_on_every_tier(given, tmp_path, monkey
         run(tmp_path / "run", require="mlock", **given)
 
 
+def test_files_that_have_to_be_direct_and_are_not_leave_nothing(tmp_path, monkeypatch):
+    make = DirectStore.__init__
+
+    def buffered(self, *given, **named):
+        make(self, *given, **named)
+        self.direct = False
+
+    monkeypatch.setattr(DirectStore, "__init__", buffered)
+    with pytest.raises(StoreError, match=r"refused O_DIRECT.*but the run requires direct"):
+        run(tmp_path / "run", tier="direct", depth=2, require="direct")
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.suffix != ".lock"]
+
+
 def test_mapped_files_are_resumed_on_another_tier_and_back(tmp_path, answer, monkeypatch):
     out = tmp_path / "run"
     given = {"memory": "200MiB", "depth": 2, "slab_planes": 3, "commit_every": 0}

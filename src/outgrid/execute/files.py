@@ -117,8 +117,9 @@ class Files:
                 yield store
 
     def close(self) -> None:
-        """Let go of all of them."""
-        for store in self._opened:
+        """Let go of all of them, once: what is closed again has nothing left to let go of."""
+        opened, self._opened = self._opened, []
+        for store in opened:
             store.close()
 
     def check_unchanged(self, state: int) -> None:
