@@ -344,7 +344,7 @@ class Execution:
                     continue
                 key = level.field, level.level, 0
                 stores[key].hold(self.seals.level(level, 0))
-                path = self.run.folder.working.path(level, 0).with_suffix(".packed")
+                path = self.run.folder.working.packed(level)
                 try:
                     found[key] = self.files.pack(stores[key], path)
                 except StoreError as error:

@@ -1,6 +1,7 @@
 """Coefficients that sweeps read packed: the same bytes, fewer of them moved, nothing left over."""
 
 import errno
+import os
 from dataclasses import replace
 
 import msgspec
@@ -10,8 +11,9 @@ import pytest
 import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.errors import Stopped, StoreError
+from outgrid.errors import Stopped, StoreError, UsageError
 from outgrid.execute import files
+from outgrid.runs.leftovers import leftovers
 from outgrid.testing.machine import MACHINE
 from outgrid.testing.reference import run_reference
 
@@ -97,6 +99,34 @@ def test_a_resumed_run_packs_again(tmp_path):
     assert result.record.parts[-1].measured.packed_bytes > 0
     assert result.record.planned["packed"] == ("k", "s")
     assert result["u"][...].tobytes() == whole["u"][...].tobytes()
+
+
+def test_a_file_that_is_called_like_a_copy_stays(tmp_path):
+    mine = tmp_path / "work" / "k.packed"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    given = {"scratch": mine.parent, "pack": "always", "depth": 3}
+    with pytest.raises(UsageError, match=r"k\.packed exists and is not overwritten"):
+        run(tmp_path / "run", problem(), **given)
+    assert mine.read_text() == "mine"
+
+
+def test_a_copy_that_a_killed_process_has_named_is_removed(tmp_path, monkeypatch):
+    unlink = os.unlink
+
+    def killed(path, **given):
+        if str(path).endswith(".packed") and os.path.exists(path):
+            raise KeyboardInterrupt
+        unlink(path, **given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("outgrid.execute.packing.os.unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run", problem(), pack="always", depth=3)
+    (copy,) = (tmp_path / "run").rglob("*.packed")
+    assert copy in leftovers(tmp_path / "run").files
+    leftovers(tmp_path / "run", delete=True)
+    assert not [*(tmp_path / "run").rglob("*.packed")]
 
 
 def test_a_disk_without_room_for_a_copy_is_told(tmp_path, monkeypatch):

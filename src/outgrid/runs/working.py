@@ -3,6 +3,7 @@
 SCRATCH/owner.json          the run that the working files belong to
 SCRATCH/u.0.npy u.1.npy     the two files of every evolving level, roles swapped each sweep
 SCRATCH/h.npy               a coefficient
+SCRATCH/h.packed            its packed copy, which loses this name as soon as it is open
 ....npy.xxh3                the checksums of the rows of a field, beside it
 SCRATCH/u.seam.0.8.1.npy    what a strip leaves to the next one, of ring 0 in sweeps of 8 steps,
                             in the second of two places
@@ -86,6 +87,10 @@ class Working:
         """The working file of the seams of a ring in sweeps of ``depth`` steps."""
         return self.scratch / f"{field}.seam.{ring}.{depth}.{place}.npy"
 
+    def packed(self, arrival: Arrival) -> Path:
+        """The packed copy of a coefficient."""
+        return self.path(arrival, 0).with_suffix(".packed")
+
     def ring(self, field: str, index: int) -> Path:
         """The file of a ring of the window, where it is mapped."""
         return self.scratch / f"{field}.ring.{index}"
@@ -113,6 +118,7 @@ class Working:
         )
         return (
             *(name for path in files for name in (path.name, sums_path(path).name)),
+            *(self.packed(level).name for level in levels if level.constant),
             *rings,
         )
 
