@@ -20,8 +20,11 @@ from outgrid.units import nearest
 __all__ = ["Completion", "Transfers"]
 
 
-# A request that takes longer than this has gone missing; whoever waits for it is told.
+# A request that takes longer than this has gone missing; whoever waits for it is told. A flush may
+# take longer: it writes all that the system has gathered.
 STUCK_SECONDS = 300.0
+
+FLUSHING = "flushing"
 
 Moved = Callable[[NDArray[np.uint64]], StoreError | None]
 
@@ -194,7 +197,7 @@ class Transfers:
         """
         tickets = [self._queue.submit_flush(file) for file in files]
         for ticket, file in zip(tickets, files, strict=True):
-            self._under_way[ticket] = "flushing", file, _NOTHING, None
+            self._under_way[ticket] = FLUSHING, file, _NOTHING, None
         return self._joined.join(tickets)
 
     def join(self, *tickets: int) -> int:
@@ -218,8 +221,9 @@ class Transfers:
     def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
         """At least one completion; none after the timeout, or when no ticket is outstanding.
 
-        Raises ExecutionError where no transfer ended for ``STUCK_SECONDS``, or a thread that moves
-        bytes failed. Nothing more can be expected then, and nothing is waited for any more.
+        Raises ExecutionError where no transfer ended for ``STUCK_SECONDS`` and not all that are
+        under way are flushes, or a thread that moves bytes failed. Nothing more can be expected
+        then, and nothing is waited for any more.
         """
         left = timeout_seconds
         while True:
@@ -227,7 +231,8 @@ class Transfers:
             ended = self._ended(min(left, STUCK_SECONDS - self._waited_seconds))
             seconds = time.monotonic() - begin
             left -= seconds
-            self._waited_seconds = 0.0 if ended else self._waited_seconds + seconds
+            patient = ended or self._only_flushes
+            self._waited_seconds = 0.0 if patient else self._waited_seconds + seconds
             completions = self._complete_all(ended)
             if completions or not self.outstanding:
                 return completions
@@ -288,6 +293,11 @@ class Transfers:
         except RuntimeError as error:
             self.abandon()
             raise ExecutionError(str(error)) from error
+
+    @property
+    def _only_flushes(self) -> bool:
+        """Whether nothing is under way but flushes."""
+        return {act for act, *_ in self._under_way.values()} == {FLUSHING}
 
     def _words(self) -> str:
         """What is under way, each with its place."""

@@ -1,0 +1,60 @@
+"""How long transfers are waited for."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from outgrid.errors import ExecutionError
+from outgrid.native import File
+from outgrid.storage import Transfers, transfers
+
+
+class Late:
+    """A queue in which something ends after so many looks, each of which takes all its time."""
+
+    def __init__(self, clock, looks):
+        self.clock, self.looks, self.outstanding = clock, looks, 0
+
+    def submit_flush(self, file):
+        self.outstanding += 1
+        return self.outstanding
+
+    def submit_read(self, file, segments, row_bytes):
+        return self.submit_flush(file)
+
+    def wait(self, seconds):
+        self.clock[0] += seconds
+        self.looks -= 1
+        if self.looks:
+            return []
+        self.outstanding -= 1
+        return [SimpleNamespace(ticket=1, errno=0, nbytes=0, seconds=self.clock[0], sums=b"")]
+
+    def abandon(self):
+        pass
+
+
+@pytest.fixture
+def waiting(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(transfers, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    (tmp_path / "u").write_bytes(b"u")
+    with Transfers("threads") as found:
+        monkeypatch.setattr(found, "_queue", Late(clock, looks=5))
+        yield found, File(tmp_path / "u", "r", False)
+        monkeypatch.undo()
+
+
+def test_a_flush_may_take_as_long_as_the_disk(waiting):
+    found, file = waiting
+    found.flush(file)
+    (ended,) = found.wait()
+    assert ended.seconds == 5 * transfers.STUCK_SECONDS
+
+
+def test_a_flush_does_not_hide_a_read_that_never_ends(waiting):
+    found, file = waiting
+    found.flush(file)
+    found.read(file, transfers._NOTHING, None)
+    with pytest.raises(ExecutionError, match="no transfer ended for 300 s; under way: flushing"):
+        found.wait()
