@@ -21,6 +21,8 @@ from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.transfers import Transfers
 
+KEPT_FILES = 2  # sweeps read their frames in turns where they overlap
+
 __all__ = ["Frame", "SeriesStore", "frames_of", "read_frame"]
 
 
@@ -113,7 +115,7 @@ class SeriesStore(LaidOut):
         self.dtype = dtype
         self._layout = Layout.of(shape, self.dtype, 0)
         self._origin, self._transfers, self._lacks = origin, transfers, lacks
-        self._files: dict[Path, File] = {}
+        self._files: dict[Path, File] = {}  # the last ones held
         self._held: DirectStore | None = None
         self._frame: Frame | None = None
 
@@ -123,15 +125,11 @@ class SeriesStore(LaidOut):
         path = frame.path
         if self._lacks is not None:
             return
-        if path not in self._files:
-            check_given(path)
-            try:
-                self._files[path] = File(path, "r", True)
-            except OSError as error:
-                raise StoreError("cannot open", path=path, errno=error.errno) from error
-        self._held = DirectStore(
-            path, self._files[path], self._transfers, reserved=False, header=frame.header
-        )
+        file = self._files.pop(path, None) or _opened(path)
+        self._files[path] = file
+        while len(self._files) > KEPT_FILES:  # transfers under way keep theirs open
+            del self._files[next(iter(self._files))]
+        self._held = DirectStore(path, file, self._transfers, reserved=False, header=frame.header)
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         plane, row = self._origin
@@ -176,5 +174,14 @@ class SeriesStore(LaidOut):
 
     def close(self) -> None:
         """Let go of the files; transfers under way still end."""
-        for file in self._files.values():
-            file.close()
+        while self._files:
+            self._files.popitem()[1].close()
+
+
+def _opened(path: Path) -> File:
+    """A file of others, to be read. Raises StoreError."""
+    check_given(path)
+    try:
+        return File(path, "r", True)
+    except OSError as error:
+        raise StoreError("cannot open", path=path, errno=error.errno) from error
