@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from outgrid.device import Device, Rectangle
 from outgrid.errors import StoreError
+from outgrid.seal import UNSEALED, Seal
 from outgrid.storage.base import Planes, Store, Wrapping
 from outgrid.storage.transfers import Completion, Transfers
 
@@ -36,6 +37,7 @@ class _Transfer:
     rows: range
     row_stride_bytes: int
     get: bool
+    seal: Seal  # what the store is to hold when a piece is moved
     after: Hashable  # the launches that were made before
     begun: float
     pieces: int = 0
@@ -80,8 +82,13 @@ class StagedTransfers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)  # engine, refusals, statistics
 
-    def move(self, store: Store, planes: range, rows: range, memory: Planes, get: bool) -> int:
-        """Start to move a region between ``store`` and the device's memory."""
+    def move(
+        self, store: Store, planes: range, rows: range, memory: Planes, get: bool, seal: Seal
+    ) -> int:
+        """Start to move a region between ``store`` and the device's memory.
+
+        The planes are of what ``seal`` says, whatever the store is told before their turn comes.
+        """
         plane_bytes = len(rows) * store.row_bytes
         self._last += 1
         if plane_bytes > self._part_bytes:
@@ -96,6 +103,7 @@ class StagedTransfers:
             rows,
             max(store.row_bytes, memory.row_stride_bytes),
             get,
+            seal,
             self._device.mark(),
             time.perf_counter(),
         )
@@ -129,6 +137,7 @@ class StagedTransfers:
         whole = piece.whole
         plane_bytes = len(whole.rows) * whole.store.row_bytes
         addresses = piece.part + plane_bytes * np.arange(len(piece.planes), dtype=np.int64)
+        whole.store.hold(whole.seal)
         act = whole.store.get if whole.get else whole.store.put
         ticket = act(piece.planes, whole.rows, Planes(addresses, whole.store.row_bytes, self))
         self._moving[ticket] = piece
@@ -233,14 +242,19 @@ class StagedStore(Wrapping):
     def __init__(self, store: Store, transfers: StagedTransfers) -> None:
         super().__init__(store)
         self._transfers = transfers
+        self._seal = UNSEALED
+
+    def hold(self, seal: Seal) -> None:
+        """Say it to the other one as each piece is moved that is asked for from now on."""
+        self._seal = seal
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         """Start to read a region to the device."""
-        return self._transfers.move(self._store, planes, rows, into, get=True)
+        return self._transfers.move(self._store, planes, rows, into, True, self._seal)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         """Start to write a region from the device."""
-        return self._transfers.move(self._store, planes, rows, source, get=False)
+        return self._transfers.move(self._store, planes, rows, source, False, self._seal)
 
     def flush(self) -> int:
         """Start making durable what was completely put before."""
