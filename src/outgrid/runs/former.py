@@ -54,10 +54,11 @@ class Former:
 
     def check_inputs(self, problem: Problem) -> None:
         """Raise UsageError where one of the files is what a problem reads."""
-        mine = [path.resolve() for path in self.files]
+        files = [path.resolve() for path in self.files]
+        mine = {*files, *(folder for path in files for folder in path.parents)}
         for name, given in problem.initial.items():
             for path in _read_from(given):
-                if any(one.is_relative_to(path.resolve()) for one in mine):
+                if path.resolve() in mine:
                     raise UsageError(
                         f"the values of {name!r} are read from {path}, a result of the run in "
                         f"{self.out}, which this run would overwrite; choose another folder with "
