@@ -90,8 +90,8 @@ def notes() -> list[str]:
     peak = max(row["peak_memory_over_limit"] for row in rows)
     limit, _, _ = rows[-1]["limit"].partition(" of ")
     return [
-        "GLUP/s are 1e9 cell updates per second. Each needed update is counted once. The ratio of an",
-        "out-of-core run is over a plain sweep that was measured right before and after it.",
+        "GLUP/s are 1e9 cell updates per second. Each needed update is counted once. The ratio of",
+        "an out-of-core run is over a plain sweep that was measured right before and after it.",
         f"`outgrid bench core` up to {max(row['ended'] for row in rows)[:10]}: "
         f"{re.sub(r'/[^ ,]*/', '', rows[-1]['machine'])};",
         f"bytes moved over the ideal at most {max(row['io_over_ideal'] for row in rows):.3f},",
