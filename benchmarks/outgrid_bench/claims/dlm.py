@@ -2,12 +2,6 @@
 
 from outgrid_bench.claims.model import Claim, Paper, Reason, at_least, at_most
 
-BUSY = Reason(
-    "hardware",
-    "other programs used both processors in the kept record of small vectors; that of vectors of "
-    "1 GiB on an idle machine has 0.23",
-)
-
 DLM = Paper(
     "get and put for remote memory",
     "Oura, Midorikawa and Kai, against paging from other nodes",
@@ -27,7 +21,6 @@ DLM = Paper(
             "figure 2",
             "the same with 30 %, which is 117 of 384 GiB",
             *at_most(0.30, 1.1),
-            BUSY,
         ),
         Claim(
             "heat7.45",

@@ -31,22 +31,22 @@ from outgrid_bench.experiments.page import read_outcomes, write_page
 # What each takes on 2 cores with a disk of 2 GB/s and nothing beside it, quick and full. Those of
 # full runs that were not made whole are scaled from runs under smaller limits.
 SECONDS = {
-    "counted": (30, 30),
-    "ladder": (30, 90),
-    "devices": (140, 300),
-    "io": (90, 1200),
-    "blocking": (90, 900),
-    "methods": (90, 1200),
-    "scaling": (90, 2000),
-    "stream": (90, 600),
-    "mask": (90, 400),
-    "himeno": (90, 700),
-    "matvec": (90, 400),
+    "counted": (30, 10),
+    "ladder": (30, 100),
+    "devices": (140, 530),
+    "io": (90, 1550),
+    "blocking": (90, 2600),
+    "methods": (90, 550),
+    "scaling": (90, 500),
+    "stream": (90, 140),
+    "mask": (90, 270),
+    "himeno": (90, 180),
+    "matvec": (90, 190),
     "gpu": (5, 5),
     "cluster": (120, 880),
-    "nodes": (80, 160),
-    "getput": (60, 330),
-    "ranks": (60, 1200),
+    "nodes": (80, 120),
+    "getput": (60, 290),
+    "ranks": (60, 1070),
 }
 
 
