@@ -43,7 +43,7 @@ SECONDS = {
     "himeno": (90, 180),
     "matvec": (90, 190),
     "gpu": (5, 5),
-    "cluster": (120, 880),
+    "cluster": (120, 900),
     "nodes": (80, 120),
     "getput": (60, 290),
     "ranks": (60, 1070),
