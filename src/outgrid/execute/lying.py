@@ -148,9 +148,10 @@ def _copied(
         with suppress(Error):  # what is against a file is said by `check_inputs`
             there = lies(name)
             if there is not None and there.shape == problem.shape:
-                left = not (level.constant or chosen.sweeps)
-                why = _why(problem, level, there, lies, options, device)
-                found[name] = "no sweep writes what the run leaves" if left else why
+                if level.constant or chosen.sweeps:
+                    found[name] = _why(problem, level, there, lies, options, device)
+                else:
+                    found[name] = "no sweep writes what the run leaves"
     return found
 
 

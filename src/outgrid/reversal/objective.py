@@ -201,7 +201,7 @@ def said(objective: Objective, seen: Seen) -> tuple[float | None, Cotangents]:
             if values is not None and number not in of:
                 raise UsageError(
                     f"the objective has derivatives by snapshot {number}, which its attribute "
-                    "snapshots leaves out; give something other than None there"
+                    "snapshots leaves out; give True there"
                 )
     return value, bars
 

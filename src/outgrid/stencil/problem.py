@@ -122,7 +122,8 @@ class Problem:
     _given: Mapping[str, Any] = dataclasses.field(
         repr=False
     )  # arguments that other things are derived from
-    _alike: frozenset[str] = dataclasses.field(repr=False, compare=False)
+    # The previous levels that were given no values: each begins as its field does.
+    alike: frozenset[str] = dataclasses.field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -226,7 +227,7 @@ class Problem:
             object.__setattr__(self, attribute, value)
         begun, alike = checked_initial(initial, rule, extents, dtype, apart, described)
         object.__setattr__(self, "initial", begun)
-        object.__setattr__(self, "_alike", alike)
+        object.__setattr__(self, "alike", alike)
         values = {**self.parameters, **self.profiles}
         given = {
             "stencil": traced,
@@ -257,14 +258,14 @@ class Problem:
         is one of the new shape, an array has to fit it. Raises DefinitionError.
         """
         names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
-        known = [name for name in names if name not in ("profiles", "edges", "line")]
+        known = [name for name in names if name not in ("profiles", "edges", "line", "alike")]
         for name in changes:
             if name not in known:
                 raise DefinitionError(f"a problem has no argument {name!r}{suggest(name, known)}")
         stays = {name: getattr(self, name) for name in known} | dict(self._given)
         if self.line:
             stays["shape"] = self.shape[1:]
-        made = self._given["frames"] | self._alike
+        made = self._given["frames"] | self.alike
         stays["initial"] = {name: value for name, value in self.initial.items() if name not in made}
         del stays["frames"]
         return Problem(**(stays | changes))
@@ -274,11 +275,6 @@ class Problem:
         changed = copy.copy(self)
         object.__setattr__(changed, "stencil", recomputing(self.stencil, names))
         return changed
-
-    @property
-    def alike(self) -> frozenset[str]:
-        """The previous levels that were given no values: each begins as its field does."""
-        return self._alike
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""
