@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from outgrid.reversal.coefficients import write_coefficients
 from outgrid.reversal.objective import Cotangents, LeastSquares, Objective, Seen, Total, said
 from outgrid.reversal.progress import begun, new
 from outgrid.reversal.strategy import GradientPlan, plan_of
-from outgrid.reversal.task import COEFFICIENT, History, Task
+from outgrid.reversal.task import History, Task
 from outgrid.reversal.traces import NAME as TRACES
 from outgrid.reversal.traces import Traces
 from outgrid.stencil.problem import Problem
@@ -38,6 +39,12 @@ __all__ = [
     "gradient",
     "plan_gradient",
 ]
+
+RUNS = re.compile(r"(state|history|back)(\.\d+)+")
+"""Folders of the runs that a gradient is made of."""
+
+ADDED = re.compile(r"added\.\d+\..+\.npy")
+"""Files of cotangents with what an objective adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +140,12 @@ def gradient(
 def _made(
     task: Task, value: float | None, numbers: Mapping[str, Any], strategy: str
 ) -> Derivatives:
-    """What is in place; the runs that it was made of go."""
-    task.remove(*(path.name for path in task.out.iterdir() if path.is_dir()))
+    """What is in place; the runs that it was made of go, and nothing else in the folder."""
+    task.remove(*(path.name for path in task.out.iterdir() if RUNS.fullmatch(path.name)))
     if task.comm.rank == 0:
-        made = *task.out.glob("added.*.*.npy"), *task.out.glob(f"{COEFFICIENT}.*.npy")
-        for path in (*made, task.out / TRACES):
+        added = (path for path in task.out.iterdir() if ADDED.fullmatch(path.name))
+        written = (task.coefficient(field.name) for field in task.problem.stencil.coefficients)
+        for path in (*added, *written, task.out / TRACES):
             path.unlink(missing_ok=True)
     given = {
         name: one if isinstance(one, float) else np.array(one) for name, one in numbers.items()

@@ -104,7 +104,8 @@ def shots(
             replace_file(out / NAME, json.dumps(finished).encode())
         finished = comm.share(finished)[0]
     if comm.rank == 0:
-        for folder in out.glob("shot.*"):
+        shot_folders = (out / f"shot.{number}" for number in range(len(problems)))
+        for folder in filter(Path.exists, shot_folders):
             shutil.rmtree(folder)
     comm.share(None)
     numbers = {

@@ -179,6 +179,29 @@ def test_a_gradient_goes_on_with_the_objective_that_it_began_with(tmp_path):
         og.gradient(problem, other, **given)
 
 
+def test_what_users_keep_beside_a_gradient_stays(tmp_path):
+    initial = {"u": np.random.default_rng(8).uniform(size=SHAPE)}
+    problem = og.Problem("heat5", SHAPE, steps=1, parameters={"k": 0.1}, initial=initial)
+    given = {"wrt": ["u"], "out": tmp_path / "g", "memory": "1GiB", "resume": True}
+    target = og.LeastSquares(final={"u": np.zeros(SHAPE)})
+    og.gradient(problem, target, **given)
+    mine = [tmp_path / "g" / name for name in ("figures", "back.up", "history.1.old")]
+    for folder in mine:
+        folder.mkdir()
+        (folder / "slope.txt").write_text("mine")
+    (tmp_path / "g" / "added.by.me.npy").write_text("mine")
+    og.gradient(problem, target, **given)
+    assert all((folder / "slope.txt").exists() for folder in mine)
+    assert sorted(path.name for path in (tmp_path / "g").iterdir()) == [
+        "added.by.me.npy",
+        "back.up",
+        "figures",
+        "gradient.json",
+        "history.1.old",
+        "u.npy",
+    ]
+
+
 def test_a_gradient_goes_on_with_another_memory(tmp_path, monkeypatch, cut_off):
     """Runs are cut as they were, where traces take a share of the memory."""
     rng = np.random.default_rng(7)
