@@ -17,7 +17,15 @@ from outgrid.formats.npy import map_npy
 from outgrid.result import Result
 from outgrid.reversal.back import Back
 from outgrid.reversal.coefficients import write_coefficients
-from outgrid.reversal.objective import Cotangents, LeastSquares, Objective, Seen, Total, said
+from outgrid.reversal.objective import (
+    Cotangents,
+    LeastSquares,
+    Objective,
+    Seen,
+    Total,
+    check_values,
+    said,
+)
 from outgrid.reversal.progress import begun, new
 from outgrid.reversal.strategy import GradientPlan, plan_of
 from outgrid.reversal.task import History, Task
@@ -113,6 +121,7 @@ def gradient(
     raises.
     """
     task = Task.checked(problem, objective, wrt, Path(out), chunk or every, every, history, options)
+    check_values(objective, problem)
     progress = begun(task) if resume else None
     if progress is None:
         if task.out.exists() and not resume:
@@ -217,7 +226,7 @@ def plan_gradient(
 
     Arguments are those of `gradient`. Raises what that raises.
     """
-    given = objective or Cotangents()
+    given = Cotangents() if objective is None else objective
     return plan_of(
         Task.checked(problem, given, wrt, Path(out), chunk or every, every, history, options),
         adjoint,

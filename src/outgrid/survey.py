@@ -22,7 +22,7 @@ from outgrid.durable import replace_file
 from outgrid.errors import Error, UsageError
 from outgrid.gradients import Derivatives, gradient
 from outgrid.report.progress import Shown, follow, is_watched
-from outgrid.reversal.objective import Objective
+from outgrid.reversal.objective import Objective, check, check_kind, check_values
 from outgrid.reversal.posed import check_names, posed
 from outgrid.reversal.progress import identity
 from outgrid.stencil.problem import Problem
@@ -221,6 +221,13 @@ def _check(
         )
     if ranks not in ("grid", "shots"):
         raise UsageError(f"ranks = {ranks!r}; expected 'grid' or 'shots'")
+    for number, (problem, objective) in enumerate(zip(problems, objectives, strict=True)):
+        try:
+            check_kind(objective)
+            check(objective, problem)
+            check_values(objective, problem)
+        except UsageError as error:
+            raise UsageError(f"shot {number}: {error}") from None
 
 
 def _finished(out: Path, asked: str) -> dict[str, Any]:

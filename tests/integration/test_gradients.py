@@ -244,11 +244,11 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"shape \(3, 2\); 4 steps and 2 receivers"):
         og.gradient(problem, og.LeastSquares(np.zeros((3, 2))), wrt=["c"], out=tmp_path / "g")
     with pytest.raises(UsageError, match="not 'cc'"):
-        og.gradient(problem, og.LeastSquares(), wrt=["cc"], out=tmp_path / "g")
+        og.gradient(problem, og.Cotangents(), wrt=["cc"], out=tmp_path / "g")
     with pytest.raises(UsageError, match="exists"):
-        og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path)
+        og.gradient(problem, og.Cotangents(), wrt=["c"], out=tmp_path)
     with pytest.raises(UsageError, match="unknown adjoint 'all'"):
-        og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path / "g", adjoint="all")
+        og.gradient(problem, og.Cotangents(), wrt=["c"], out=tmp_path / "g", adjoint="all")
 
 
 def _with_free(monkeypatch, free):
@@ -288,12 +288,12 @@ def test_a_disk_that_is_too_small_says_which_strategy_fits(monkeypatch, tmp_path
     whole = og.plan_gradient(problem, adjoint="history", **given).chosen.disk_bytes
     _with_free(monkeypatch, whole - 1)
     with pytest.raises(InfeasiblePlan, match=r"history needs .*: choose recompute \("):
-        og.gradient(problem, og.LeastSquares(), out=tmp_path / "g", adjoint="history", **given)
+        og.gradient(problem, og.Cotangents(), out=tmp_path / "g", adjoint="history", **given)
     assert not (tmp_path / "g").exists()
     assert og.plan_gradient(problem, **given).chosen.name != "history"
     _with_free(monkeypatch, 1000)
     with pytest.raises(InfeasiblePlan, match="the smallest strategy, "):
-        og.gradient(problem, og.LeastSquares(), out=tmp_path / "g", **given)
+        og.gradient(problem, og.Cotangents(), out=tmp_path / "g", **given)
 
 
 def test_a_plan_tells_what_strategies_keep():
@@ -345,7 +345,7 @@ def test_a_history_of_halves_is_asked_for_and_leaves_the_same_bytes_in_all_strat
 def test_a_history_of_a_type_that_does_not_fit_is_refused(tmp_path):
     problem = _problem("wave:4", (12, 13))
     with pytest.raises(DefinitionError, match="dtype = 'float8' of a snapshot"):
-        og.gradient(problem, og.LeastSquares(), wrt=["c"], out=tmp_path / "g", history="float8")
+        og.gradient(problem, og.Cotangents(), wrt=["c"], out=tmp_path / "g", history="float8")
 
 
 @og.stencil

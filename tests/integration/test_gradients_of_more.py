@@ -11,6 +11,7 @@ from outgrid.errors import UsageError
 from outgrid.gradients import Seen
 from outgrid.plan.tables import traced_bytes
 from outgrid.reversal import task
+from outgrid.reversal.objective import check_values, said
 from outgrid.testing.reference import initial_arrays, run_reference
 
 SHAPE = (14, 13)
@@ -166,6 +167,93 @@ def test_derivatives_that_do_not_fit_are_refused(bars, attributes, why, tmp_path
     objective.__dict__.update(attributes)
     with pytest.raises(UsageError, match=why):
         og.gradient(posed(), objective, wrt=["c"], out=tmp_path / "g", memory="1GiB")
+
+
+@pytest.mark.parametrize(
+    ("objective", "why"),
+    [
+        (np.zeros((STEPS, 1)), r"an array \(ndarray\) of shape \(7, 1\); expected og.LeastSquares"),
+        (og.LeastSquares, "the objective is LeastSquares; expected og.LeastSquares"),
+        (og.LeastSquares(), "has nothing to compare with"),
+        (og.LeastSquares(snapshots=[None]), "has nothing to compare with"),
+    ],
+)
+def test_what_is_no_objective_is_refused_before_any_run(objective, why, tmp_path):
+    with pytest.raises(UsageError, match=why):
+        og.gradient(posed(), objective, wrt=["c"], out=tmp_path / "g", memory="1GiB")
+    assert not (tmp_path / "g").exists()
+
+
+def holding(value, *place, shape=(STEPS, 1)):
+    """An array with that value in that place."""
+    array = np.ones(shape, np.result_type(float, type(value)))
+    array[place] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("objective", "why"),
+    [
+        (
+            og.LeastSquares(holding(np.nan, 3, 0)),
+            "observed traces hold nan .* step 4 of receiver 0",
+        ),
+        (
+            og.LeastSquares(holding(1j, 0, 0)),
+            r"traces hold 1j \(complex128\) at step 1 of receiver 0",
+        ),
+        (og.Cotangents(holding(np.inf, 6, 0)), "by traces hold inf .* step 7 of receiver 0"),
+        (
+            og.LeastSquares(final={"u": holding(np.nan, 4, 5, shape=SHAPE)}),
+            "'u' hold nan .* plane 4",
+        ),
+        (
+            og.LeastSquares(snapshots=[holding(np.nan, 1, 0, 2, shape=(3, 5, 13))]),
+            "frame 1 of snapshot 0 holds nan",
+        ),
+        (og.Total("energy", [1.0, np.nan, *[1.0] * 5]), "reduction 'energy' hold nan .* step 2"),
+    ],
+)
+def test_values_that_are_no_real_numbers_are_named_before_any_run(
+    objective, why, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("outgrid.reversal.objective.TOGETHER", 2)
+    with pytest.raises(UsageError, match=why):
+        og.gradient(posed(), objective, wrt=["c"], out=tmp_path / "g", memory="1GiB")
+    assert not (tmp_path / "g").exists()
+
+
+def test_final_values_of_fixed_layers_do_not_count():
+    check_values(og.LeastSquares(final={"u": holding(np.nan, 0, 5, shape=SHAPE)}), posed())
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (0.5, r"returned 0.5; it must return a value and og.Cotangents"),
+        (
+            (0.5, np.ones((STEPS, 1))),
+            r"returned an array \(ndarray\) of shape \(7, 1\) as its deriv",
+        ),
+        ((1j, og.Cotangents()), "returned 1j as its value; expected one real number"),
+        ((np.ones(2), og.Cotangents()), r"returned an array .* as its value"),
+        ((0.5, og.Cotangents(holding(np.nan, 2, 0))), "derivatives by traces hold nan"),
+    ],
+)
+def test_what_a_function_returns_is_told_where_it_does_not_fit(made, why):
+    with pytest.raises(UsageError, match=why):
+        said(lambda seen: made, Seen(posed(), np.ones((STEPS, 1)), {}, [], {}))
+
+
+def test_the_value_of_a_function_may_be_a_number_of_numpy(tmp_path):
+    problem = posed(snapshots=())
+
+    def misfit(seen):
+        return np.float32(0.5), og.Cotangents(np.ones((STEPS, 1)))
+
+    g = og.gradient(problem, misfit, wrt=["c"], out=tmp_path / "g", memory="1GiB")
+    assert type(g.value) is float
+    assert g.value == 0.5
 
 
 def test_a_gradient_goes_on_with_the_objective_that_it_began_with(tmp_path):

@@ -135,6 +135,9 @@ def test_what_does_not_fit_is_refused(tmp_path):
         og.shots(posed(), objectives(2), wrt=["c"], **given)
     with pytest.raises(UsageError, match="differ in shape"):
         og.shots([*posed(1), posed(1)[0].replace(steps=5)], objectives(2), wrt=["c"], **given)
+    dead = og.LeastSquares(np.full((STEPS, 1), np.nan))
+    with pytest.raises(UsageError, match="shot 2: observed traces hold nan"):
+        og.shots(posed(), [*objectives(2), dead], wrt=["c"], **given)
     with pytest.raises(UsageError, match="is one of each shot"):
         og.shots(posed(), objectives(), wrt=["sources"], **given)
     with pytest.raises(UsageError, match="'grid' or 'shots'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ __all__ = [
     "Total",
     "array_of",
     "check",
+    "check_kind",
+    "check_values",
     "reduced",
     "said",
     "snapshots_of",
@@ -187,9 +190,10 @@ def snapshots_of(objective: Objective, problem: Problem) -> list[int]:
 
 def said(objective: Objective, seen: Seen) -> tuple[float | None, Cotangents]:
     """What an objective says of what was seen. Raises UsageError where that does not fit."""
-    value, bars = objective(seen)
+    value, bars = _pair(objective(seen))
     if not isinstance(objective, Cotangents | LeastSquares | Total):
         check(bars, seen.problem)
+        check_values(bars, seen.problem)
         for name in bars.reductions:
             if name not in reduced(objective):
                 raise UsageError(
@@ -204,6 +208,58 @@ def said(objective: Objective, seen: Seen) -> tuple[float | None, Cotangents]:
                     "snapshots leaves out; give True there"
                 )
     return value, bars
+
+
+def _pair(made: Any) -> tuple[float | None, Cotangents]:
+    """The value and the derivatives that a function has returned."""
+    if not isinstance(made, tuple | list) or len(made) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        raise UsageError(
+            f"the objective returned {_told(made)}; it must return a value and og.Cotangents, such "
+            "as: return 0.5 * (apart**2).sum(), og.Cotangents(traces=apart)"
+        )
+    value, bars = made  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(bars, Cotangents):
+        raise UsageError(
+            f"the objective returned {_told(bars)} as its derivatives; expected og.Cotangents, for "
+            "derivatives by traces og.Cotangents(traces=...)"
+        )
+    if value is None:
+        return None, bars
+    if np.ndim(value) == 0:  # pyright: ignore[reportUnknownArgumentType]
+        with suppress(TypeError, ValueError):
+            return float(value), bars  # pyright: ignore[reportUnknownArgumentType]
+    raise UsageError(
+        f"the objective returned {_told(value)} as its value; expected one real number, such as a"
+        " sum over all traces, or None"
+    )
+
+
+def _told(value: Any) -> str:
+    """A value in a message: of an array the shape."""
+    kind, shape = type(value).__name__, getattr(value, "shape", ())
+    if shape:
+        return f"an array ({kind}) of shape {tuple(shape)}"
+    if isinstance(value, tuple | list):
+        return f"a {kind} of {len(value)} entries"  # pyright: ignore[reportUnknownArgumentType]
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {kind}"
+
+
+def check_kind(objective: Any) -> None:
+    """Raise UsageError for what is no objective, and for one that compares nothing."""
+    if isinstance(objective, type) or not callable(objective):
+        name = objective.__name__ if isinstance(objective, type) else _told(objective)
+        raise UsageError(
+            f"the objective is {name}; expected og.LeastSquares(traces) of observed traces, "
+            "og.Total, og.Cotangents, or a function that returns a value and og.Cotangents"
+        )
+    if isinstance(objective, LeastSquares):
+        given = (objective.observed, *objective.final.values(), *objective.snapshots)
+        if all(one is None for one in given):
+            raise UsageError(
+                "og.LeastSquares() has nothing to compare with; give observed traces, final={...} "
+                "or snapshots=[...]"
+            )
 
 
 def check(objective: Objective | Cotangents, problem: Problem) -> None:
@@ -240,6 +296,65 @@ def check(objective: Objective | Cotangents, problem: Problem) -> None:
             raise UsageError(
                 f"the reduction {name!r} has {len(weights[name])} weights for {problem.steps} steps"
             )
+
+
+def check_values(objective: Objective | Cotangents, problem: Problem) -> None:
+    """Raise UsageError where an objective is of values that are NaN, infinite or complex.
+
+    Files are read in parts. Of final values the cells that are updated count.
+    """
+    observed = getattr(objective, "observed", None)
+    traces = getattr(objective, "traces", None) if observed is None else observed
+    if traces is not None:
+        what = "derivatives by traces" if observed is None else "observed traces"
+        together = max(1, TOGETHER // max(1, len(problem.receivers)))
+        for low in range(0, problem.steps, together):
+            if (found := _unfit(array_of(traces)[low : low + together])) is not None:
+                value, (row, receiver) = found
+                raise UsageError(
+                    f"{what} hold {value} at step {low + row + 1} of receiver {receiver}, the entry"
+                    f" [{low + row}, {receiver}]; give finite real numbers, and leave receivers "
+                    "without data out of the problem and of the traces, or out of a misfit of "
+                    "your own"
+                )
+    final: Mapping[str, Any] = getattr(objective, "final", {})
+    part = tuple(slice(along.start, along.stop) for along in problem.interior[1:])
+    for name, values in final.items():
+        for plane in problem.interior[0]:
+            if (found := _unfit(array_of(values)[plane], part)) is not None:
+                raise UsageError(
+                    f"final values of {name!r} hold {found[0]} in plane {plane}; give finite real"
+                    " numbers"
+                )
+    snapshots: Sequence[Any] = getattr(objective, "snapshots", ())
+    for number, values in enumerate(snapshots):
+        if values is None or values is True:
+            continue
+        for frame, cells in enumerate(array_of(values)):
+            if (found := _unfit(cells)) is not None:
+                raise UsageError(
+                    f"frame {frame} of snapshot {number} holds {found[0]}; give finite real numbers"
+                )
+    weights: dict[str, Any] = dict(getattr(objective, "reductions", {}))
+    if getattr(objective, "weights", None) is not None:
+        weights |= dict.fromkeys(reduced(objective), getattr(objective, "weights", ()))
+    for name, values in weights.items():
+        if (found := _unfit(values)) is not None:
+            value, (step,) = found
+            raise UsageError(
+                f"the weights of the reduction {name!r} hold {value} at step {step + 1}; give"
+                " finite real numbers"
+            )
+
+
+def _unfit(values: Any, part: tuple[slice, ...] = ()) -> tuple[str, tuple[int, ...]] | None:
+    """The first of some values that is no finite real number, in words, and its place."""
+    array = np.asarray(values)[part]
+    fits = np.zeros(array.shape, bool) if array.dtype.kind in "cOSUMm" else np.isfinite(array)
+    if fits.all():
+        return None
+    place = tuple(int(one) for one in np.argwhere(~fits)[0])
+    return f"{array[place]} ({array.dtype})", place
 
 
 def _check_shape(what: str, values: Any, expected: tuple[int, ...], says: str) -> None:

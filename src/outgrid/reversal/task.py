@@ -25,7 +25,13 @@ from outgrid.record import RECORD_NAME
 from outgrid.result import Result
 from outgrid.reversal.cuts import Cuts, Piece
 from outgrid.reversal.levels import write_level
-from outgrid.reversal.objective import Objective, check, reduced, snapshots_of
+from outgrid.reversal.objective import (
+    Objective,
+    check,
+    check_kind,
+    reduced,
+    snapshots_of,
+)
 from outgrid.runs.verify import verify
 from outgrid.stencil.history import History as OneHistory
 from outgrid.stencil.model import Stencil
@@ -124,6 +130,7 @@ class Task:
                 "gradients need at least 2 axes; give the problem shape (1, "
                 f"{problem.shape[-1]}) and a stencil of two axes"
             )
+        check_kind(objective)
         check(objective, problem)
         looked_at = [problem.snapshots[number] for number in snapshots_of(objective, problem)]
         added = {
