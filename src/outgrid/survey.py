@@ -22,9 +22,9 @@ from outgrid.durable import replace_file
 from outgrid.errors import Error, UsageError
 from outgrid.gradients import Derivatives, gradient
 from outgrid.report.progress import Shown, follow, is_watched
+from outgrid.reversal.identity import identity
 from outgrid.reversal.objective import Objective, check, check_kind, check_values
 from outgrid.reversal.posed import check_names, posed
-from outgrid.reversal.progress import identity
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.reverse import SOURCES
 from outgrid.units import format_seconds

@@ -142,5 +142,7 @@ def _update(digest: Any, code: CodeType) -> None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _update(digest, constant)
+        elif isinstance(constant, frozenset):  # whose order is another in each process
+            digest.update(repr(sorted(map(repr, constant))).encode())  # pyright: ignore[reportUnknownArgumentType]
         else:
             digest.update(repr(constant).encode())
