@@ -236,7 +236,8 @@ def plan_gradient(
 def adjoint(problem: Problem, *, wrt: Sequence[str] = (), steps: int = 1) -> Reverse:
     """Some steps of a problem back in time, as one step of a stencil of many stages.
 
-    Its `stencil` can be shown and run: field "u_bar" is the cotangent of u, "c_grad" the gradient
+    Its `stencil` can be shown and run: `cotangents["u"]` is the name of the field that is the
+    cotangent of u ("u_bar" where nothing else has that name), `gradients["c"]` that of the gradient
     by a coefficient, and `states` says which state of the forward run is read as which field.
     Raises DefinitionError for what has no derivative.
     """

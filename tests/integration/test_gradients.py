@@ -12,7 +12,7 @@ from outgrid.stencil.catalog import CATALOG, resolve
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 from outgrid.storage import SeriesStore
-from outgrid.testing.reference import run_reference
+from outgrid.testing.reference import initial_arrays, run_reference
 
 STEPS = 4
 
@@ -500,3 +500,37 @@ def test_a_history_that_is_damaged_when_a_gradient_goes_on_is_named(harm, monkey
     shutil.rmtree(file.parent)
     made = og.gradient(problem, objective, out=out, resume=True, **given)
     assert np.asarray(made["c"]).tobytes() == np.asarray(right["c"]).tobytes()
+
+
+@og.stencil
+def named(u, u_bar, sources, *, energy_weight):
+    """Fields and a parameter that are called as what a run back in time has."""
+    new = u + u_bar * og.laplacian(u) + 0.1 * sources * u
+    return {"u": new, "energy": og.sum(energy_weight * u * u)}
+
+
+def test_names_of_a_stencil_may_be_those_of_what_gradients_are_made_of(tmp_path):
+    problem = _problem(named, (8, 9), parameters={"energy_weight": 3.0}, steps=2)
+    problem = problem.replace(sources=(), receivers=())
+    weights, inside = [7.0, 8.0], (slice(1, -1), slice(1, -1))
+    wrt = ["u", "u_bar", "energy_weight"]
+    g = og.gradient(
+        problem, og.Total("energy", weights), wrt=wrt, out=tmp_path / "g", memory="1GiB"
+    )
+
+    def value(initial):
+        begun = run_reference(problem.replace(steps=1), initial)
+        sums = [float((state["u"][inside] ** 2).sum()) for state in (initial, begun)]
+        return 3.0 * sum(weight * one for weight, one in zip(weights, sums, strict=True))
+
+    initial = initial_arrays(problem)
+    assert g.value == pytest.approx(value(initial), rel=1e-12)
+    assert g["energy_weight"] == pytest.approx(value(initial) / 3.0, rel=1e-12)
+    rng = np.random.default_rng(9)
+    for name in ("u", "u_bar"):
+        far = np.zeros(problem.shape)
+        far[inside] = 1e-5 * rng.normal(size=far[inside].shape)
+        there, back = (value(initial | {name: initial[name] + way * far}) for way in (1, -1))
+        assert (there - back) / 2 == pytest.approx(float((g[name] * far).sum()), rel=1e-6)
+    with pytest.raises(UsageError, match="'sources', which in wrt means"):
+        og.gradient(problem, og.Total("energy"), wrt=["sources"], out=tmp_path / "s")

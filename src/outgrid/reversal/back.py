@@ -21,7 +21,7 @@ from outgrid.reversal.cuts import Piece
 from outgrid.reversal.objective import Cotangents, array_of
 from outgrid.reversal.progress import Progress
 from outgrid.reversal.task import History, Task
-from outgrid.stencil.reverse import SOURCES, Reverse, cotangent
+from outgrid.stencil.reverse import SOURCES, Reverse
 
 __all__ = ["Back"]
 
@@ -141,7 +141,7 @@ class Back:
                     frame = array_of(values)[number].reshape([len(along) for along in cells])
                     added.setdefault(snapshot.field, []).append((cells, frame))
         for field, parts in added.items():
-            name = cotangent(field)
+            name = self.task.names.cotangents[field]
             path = self.task.out / f"added.{step}.{name}.npy"
             if self.task.comm.rank == 0 and not (there and path.exists()):
                 before = array_of(begun[name]) if name in begun else None
@@ -185,7 +185,7 @@ class Back:
                 if name != SOURCES and not isinstance(problem.parameters[name], tuple):
                     numbers[name] = math.fsum(values[:, 0].tolist())
             elif name in profiles:
-                numbers[name] = _along(end[f"{name}_grad"], profiles[name])
+                numbers[name] = _along(end[task.names.gradients[name]], profiles[name])
             elif task.comm.rank == 0:
                 self._leave(end, task.cotangents(name), task.out / f"{name}.npy")
         task.comm.share(None)

@@ -33,12 +33,13 @@ from outgrid.reversal.objective import (
     snapshots_of,
 )
 from outgrid.runs.verify import verify
+from outgrid.stencil.adjoint_names import AdjointNames
 from outgrid.stencil.history import History as OneHistory
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Receiver, Source
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.region import plain
-from outgrid.stencil.reverse import SOURCES, Reverse, cotangent, reverse
+from outgrid.stencil.reverse import SOURCES, Reverse, reverse
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.units import suggest
@@ -96,9 +97,14 @@ class Task:
         known = [one.name for one in rule.fields if not one.temporary]
         known += [lasting.name + PREVIOUS for lasting in rule.lasting if lasting.levels == 2]
         known += [*rule.parameters, *problem.profiles]
-        known += [SOURCES] if problem.sources else []
         if isinstance(wrt, str):
             wrt = (wrt,)
+        if SOURCES in wrt and SOURCES in known:
+            raise UsageError(
+                f"the stencil has a field or parameter {SOURCES!r}, which in wrt means all values "
+                "of all sources; give it another name"
+            )
+        known += [SOURCES] if problem.sources else []
         for name in wrt:
             if name not in known:
                 raise UsageError(
@@ -155,6 +161,11 @@ class Task:
     def comm(self) -> Comm:
         """The ranks that make it together."""
         return world()
+
+    @cached_property
+    def names(self) -> AdjointNames:
+        """What cotangents and gradients are called in runs back in time."""
+        return AdjointNames(self.problem.stencil)
 
     @cached_property
     def kept(self) -> tuple[str, ...]:
@@ -301,11 +312,11 @@ class Task:
         """Where fields of a run back exist: coefficients, and what gradients are made of, as the
         fields that they belong to."""
         names = {field.name for field in rule.fields if not field.temporary}
-        names -= {field.name for field in self.problem.stencil.evolving}  # which frames are of
+        made = {**self.names.gradients, **self.names.cotangents}
         return {
             name: plain(region)
             for of, region in self.problem.regions.items()
-            for name in (of, f"{of}_grad", cotangent(of), cotangent(of + PREVIOUS))
+            for name in (of, made.get(of), made.get(of + PREVIOUS))
             if name in names
         }
 
@@ -426,10 +437,10 @@ class Task:
     def cotangents(self, name: str) -> tuple[str, ...]:
         """What the gradient by a field is the sum of."""
         if not self.problem.stencil.field(name.removesuffix(PREVIOUS)).evolving:
-            return (f"{name}_grad",)
-        past = name + PREVIOUS
+            return (self.names.gradients[name],)
+        past, bars = name + PREVIOUS, self.names.cotangents
         both = past in self.problem.alike  # one value begins both levels
-        return (cotangent(name), cotangent(past)) if both else (cotangent(name),)
+        return (bars[name], bars[past]) if both else (bars[name],)
 
     def _states(self, of: str, firsts: range, after: int, history: History | int) -> Series:
         step = firsts.step // self.every if len(firsts) > 1 else 0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
+from outgrid.stencil.adjoint_names import AdjointNames
 from outgrid.stencil.boundary import EVEN, SIDES, STORED, image
 from outgrid.stencil.derivatives import Linear, derivatives, summed
 from outgrid.stencil.expression import (
@@ -33,7 +34,7 @@ from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import PREVIOUS, Boundary, Problem
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["SOURCES", "Reverse", "cotangent", "reverse"]
+__all__ = ["SOURCES", "Reverse", "reverse"]
 
 SOURCES = "sources"
 """The name of all values of all sources among what is differentiated by."""
@@ -41,12 +42,6 @@ SOURCES = "sources"
 _Sums = dict[str, list[Expression]]
 
 _ZERO = Constant(0.0)
-_WEIGHT = "_weight"
-
-
-def cotangent(name: str) -> str:
-    """What the cotangent of a field, or of its previous level, is called."""
-    return f"{name.removesuffix(PREVIOUS)}_past_bar" if name.endswith(PREVIOUS) else f"{name}_bar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +51,15 @@ class Reverse:
     It begins and ends with the cotangents of what the forward steps left, with what an objective
     adds to them right there.
 
+    `cotangents` are the names of its fields that are cotangents of fields, and of previous levels;
+    `gradients` those of gradients by coefficients and profiles.
+
     `states` are the fields of it that a state of the forward run goes into: by name, the field and
     how many steps after the beginning of the first of these steps it is, -1 for the one before.
-    `summed` are the reductions that belong to a parameter, by name: it, and how many steps after
-    the first.
+    `given` are its parameters that have the value of a parameter, by name: it, and how many steps
+    after the first; `weights` those that have a derivative of the objective by a reduction, and
+    `summed` the reductions that belong to a parameter. `left` are the names of the cotangents of
+    what one of the steps, counted from the first, wrote to a field, where these are of their own.
     """
 
     stencil: Stencil
@@ -67,6 +67,11 @@ class Reverse:
     profiles: Mapping[str, NDArray[np.float64]]
     states: Mapping[str, tuple[str, int]]
     summed: Mapping[str, tuple[str, int]]
+    given: Mapping[str, tuple[str, int]]
+    weights: Mapping[str, tuple[str, int]]
+    cotangents: Mapping[str, str]
+    gradients: Mapping[str, str]
+    left: Mapping[tuple[str, int], str]
     steps: int
 
     def written(self, field: str, step: int) -> str:
@@ -74,7 +79,7 @@ class Reverse:
 
         Of step -1, the last one of those before: what a step of `stencil` leaves.
         """
-        return cotangent(field) if step < 0 else f"{cotangent(field)}{self.steps - 1 - step}"
+        return self.cotangents[field] if step < 0 else self.left[field, step]
 
     def parameters(
         self,
@@ -84,18 +89,18 @@ class Reverse:
     ) -> dict[str, Any]:
         """What the parameters of the stencil are where its steps go back to those of `firsts`.
 
-        `weights` are the derivatives of the objective by reductions, by name: one per step.
+        `weights` are the derivatives of the objective by reductions, by name: one per step. By one
+        that they do not name it is 0.
         """
         values: dict[str, Any] = dict(self.profiles)
-        for name in self.stencil.parameters:
-            whole, _, back = name.rpartition("_")
-            steps = [first + self.steps - 1 - int(back) for first in firsts]
-            weight = weights.get(whole.removesuffix(_WEIGHT)) if whole.endswith(_WEIGHT) else None
+        for name, (of, after) in self.given.items():
             values[name] = tuple(
-                float(weight[step])
-                if weight is not None
-                else float(parameter_value(problem, whole, step))
-                for step in steps
+                float(parameter_value(problem, of, first + after)) for first in firsts
+            )
+        for name, (of, after) in self.weights.items():
+            along = weights.get(of)
+            values[name] = tuple(
+                0.0 if along is None else float(along[first + after]) for first in firsts
             )
         own = {profile.name for profile in self.stencil.given_profiles} - values.keys()
         return values | {name: problem.profile_values(name) for name in own}
@@ -139,14 +144,16 @@ class _Reversal:
         self.stages: list[Stage] = []
         self.made_fields: list[str] = []
         self.states: dict[str, tuple[str, int]] = {}
-        self.weights: dict[tuple[int, tuple[str, str], int, int, bool], str] = {}
+        self.given: dict[str, tuple[str, int]] = {}
+        self.weights: dict[str, tuple[str, int]] = {}
+        self.left: dict[tuple[str, int], str] = {}
+        self.images: dict[tuple[int, tuple[str, str], int, int, bool], str] = {}
         self.profiles: dict[str, NDArray[np.float64]] = {}
         self.centre = (0,) * problem.ndim
         self.fixed = {field.name for field in self.rule.coefficients}
-        self.taken = {profile.name for profile in self.rule.profiles}
-        by_cell = [field.name for field in self.rule.coefficients]
-        by_cell += [profile.name for profile in self.rule.profiles]
-        self.grads: dict[str, list[Expression]] = {name: [] for name in by_cell if name in wrt}
+        self.names = AdjointNames(self.rule)
+        self.bars, self.gradients = self.names.cotangents, self.names.gradients
+        self.grads: dict[str, list[Expression]] = {n: [] for n in self.gradients if n in wrt}
         self.sums: dict[tuple[str, int], list[Expression]] = {}
         self.rules_here = {
             temporary: self._rules_here(temporary=temporary) for temporary in (False, True)
@@ -161,7 +168,7 @@ class _Reversal:
                     "need sums"
                 )
         now: _Sums = {f.name: [] for f in rule.evolving}
-        now |= {f.name: [self._at(cotangent(f.name))] for f in rule.lasting}
+        now |= {f.name: [self._at(self.bars[f.name])] for f in rule.lasting}
         past: _Sums = {f.name: [self._past(f.name)] if f.levels == 2 else [] for f in rule.evolving}
         for back in range(self.steps):
             older: _Sums = {f.name: [] for f in rule.evolving}
@@ -173,22 +180,25 @@ class _Reversal:
         for name in waits:
             # What the next step begins with, made there of what this one began with.
             begun: dict[Expression, Expression]
-            begun = {self._at(cotangent(name)): Access(cotangent(name), -1, self.centre)}
+            begun = {self._at(self.bars[name]): Access(self.bars[name], -1, self.centre)}
             before = ex.substitute(summed(past[name]), begun)
             now[name] = [before if each == self._past(name) else each for each in now[name]]
-        last = [Assignment(cotangent(f.name), summed(now[f.name])) for f in rule.lasting]
+        last = [Assignment(self.bars[f.name], summed(now[f.name])) for f in rule.lasting]
         last += [
-            Assignment(cotangent(name + PREVIOUS), summed(past[name]))
+            Assignment(self.bars[name + PREVIOUS], summed(past[name]))
             for name in second
             if name not in waits
         ]
         sought = [
-            Assignment(f"{name}_grad", summed([self._at(f"{name}_grad"), *terms]))
+            Assignment(self.gradients[name], summed([self._at(self.gradients[name]), *terms]))
             for name, terms in self.grads.items()
         ]
         if sought:  # apart from the cotangents, so that addresses and values stay in registers
             self.stages.append(Stage(tuple(sought)))
-        by_name = {f"{name}_grad{back}": (name, back) for name, back in self.sums}
+        by_name = {
+            self.names.one(f"{name}_grad{back}", "sum", name, back): (name, back)
+            for name, back in self.sums
+        }
         reductions = tuple(
             Reduction(name, "sum", summed(self.sums[key])) for name, key in by_name.items()
         )
@@ -198,7 +208,7 @@ class _Reversal:
         read = {access.field for value in expressions for access in ex.accesses(value)}
         others = [name for name in sorted(read) if name not in evolving]
         used = dict.fromkeys(name for value in expressions for name in ex.parameters(value))
-        levels = {cotangent(name) for name in waits}
+        levels = {self.bars[name] for name in waits}
         stencil = Stencil(
             f"{rule.name}_adjoint",
             rule.ndim,
@@ -214,7 +224,19 @@ class _Reversal:
         )
         summed_at = {key: (p, self.steps - 1 - back) for key, (p, back) in by_name.items()}
         states = {name: self.states[name] for name in others if name in self.states}
-        return Reverse(stencil, self._boundary(), self.profiles, states, summed_at, self.steps)
+        return Reverse(
+            stencil,
+            self._boundary(),
+            self.profiles,
+            states,
+            summed_at,
+            {name: of for name, of in self.given.items() if name in used},
+            {name: of for name, of in self.weights.items() if name in used},
+            {name: self.bars[name] for name in self.bars if self.bars[name] in evolving},
+            {name: self.gradients[name] for name in self.grads},
+            self.left,
+            self.steps,
+        )
 
     def _stage(self, number: int, back: int, bars: dict[int, _Sums]) -> None:
         """One stage of one step: cotangents of what it wrote become those of what it read."""
@@ -223,13 +245,15 @@ class _Reversal:
         for written in stage.assignments:
             name, bar = written.field, summed(bars[0][written.field])
             bar_of[name] = bar
-            if back or bar != self._at(cotangent(name)) or SOURCES in self.wrt:
-                bar_of[name] = self._at(f"{cotangent(name)}{back}")
+            if back or bar != self._at(self.bars[name]) or SOURCES in self.wrt:
+                own = self.names.one(f"{self.bars[name]}{back}", "left", name, back)
+                self.left[name, self.steps - 1 - back] = own
+                bar_of[name] = self._at(own)
         self._add(
             [
                 Assignment(bar.field, summed(bars[0][name]))
                 for name, bar in bar_of.items()
-                if isinstance(bar, Access) and bar != self._at(cotangent(name))
+                if isinstance(bar, Access) and bar != self._at(self.bars[name])
             ]
         )
         read: list[tuple[Access, Expression, Expression]] = []
@@ -237,7 +261,7 @@ class _Reversal:
             (written.expression, bar_of[written.field]) for written in stage.assignments
         ]
         made += [
-            (reduction.expression, Parameter(f"{reduction.name}{_WEIGHT}_{back}"))
+            (reduction.expression, self._weight(reduction.name, back))
             for reduction in stage.reductions
             if reduction.name in self.reduced
         ]
@@ -258,7 +282,8 @@ class _Reversal:
         beside = (here for leaf, _, here in read if leaf.offset != self.centre)
         wanted = dict.fromkeys(here for here in beside if not self._is_short(here))
         products: dict[Expression, str] = {
-            here: f"product{back}_{number}_{n}" for n, here in enumerate(wanted)
+            here: self.names.one(f"product{back}_{number}_{n}", "product", back, number, n)
+            for n, here in enumerate(wanted)
         }
         self._add([Assignment(name, value) for value, name in products.items()])
         # What is multiplied by the same number is added first.
@@ -297,11 +322,11 @@ class _Reversal:
         began with, by what no step changes, so that the step after it can make it."""
         if not self.alike or name in self.wrt or name + PREVIOUS in self.wrt:
             return False
-        there = {Access(each, 0, self.centre) for each in (cotangent(name), *self.fixed)}
+        there = {Access(each, 0, self.centre) for each in (self.bars[name], *self.fixed)}
         return not any(ex.parameters(past)) and there.issuperset(ex.accesses(past))
 
     def _past(self, field: str) -> Access:
-        return self._at(cotangent(field + PREVIOUS))
+        return self._at(self.bars[field + PREVIOUS])
 
     def _is_active(self, node: Expression) -> bool:
         """Whether the derivative by a leaf is wanted."""
@@ -314,6 +339,12 @@ class _Reversal:
                 return name in self.wrt
             case _:
                 return False
+
+    def _weight(self, reduction: str, back: int) -> Parameter:
+        """The derivative of the objective by a reduction of a step."""
+        name = self.names.one(f"{reduction}_weight_{back}", "weight", reduction, back)
+        self.weights[name] = (reduction, self.steps - 1 - back)
+        return Parameter(name)
 
     def _at(self, field: str) -> Access:
         return Access(field, 0, self.centre)
@@ -333,7 +364,9 @@ class _Reversal:
         names: dict[Expression, Expression] = {}
         for node in ex.nodes(*parts):
             if isinstance(node, Parameter):
-                names[node] = Parameter(f"{node.name}_{back}")
+                given = self.names.one(f"{node.name}_{back}", "given", node.name, back)
+                self.given[given] = (node.name, self.steps - 1 - back)
+                names[node] = Parameter(given)
             elif isinstance(node, Access):
                 name = node.field
                 if self.rule.field(node.field).temporary:
@@ -341,14 +374,15 @@ class _Reversal:
                 elif self.rule.field(node.field).evolving:
                     after = self.steps - back + self.rule.version(number, node)
                     after -= (after + self.phase) % self.every
-                    name = f"{node.field}_at{after + self.every}"
+                    count = after + self.every
+                    name = self.names.one(f"{node.field}_at{count}", "state", node.field, count)
                     self.states[name] = (node.field, after)
                 names[node] = self._seen_as(node.field, Access(name, 0, node.offset))
         return tuple(ex.substitute_all(tuple(parts), names))
 
     def _made_again(self, name: str, back: int) -> str:
         """A temporary of a forward step, made once more of the states that it was made of."""
-        again = f"{name}_again{back}"
+        again = self.names.one(f"{name}_again{back}", "again", name, back)
         if again not in self.made_fields:
             number = self.rule.writer(name)
             assert number is not None
@@ -434,19 +468,17 @@ class _Reversal:
         read: list[tuple[Profile, int]] = []
         for apart, values in sorted(weights.items()):
             key = (axis, rules, offset, apart, transposed)
-            if key not in self.weights:
-                name = f"image_{AXES[axis - self.rule.ndim]}{len(self.weights)}"
-                while name in self.taken:  # of an adjoint that is transposed once more
-                    name += "_bar"
-                self.weights[key] = name
-                self.profiles[self.weights[key]] = values
-            read.append((Profile(self.weights[key], axis), apart))
+            if key not in self.images:
+                name = f"image_{AXES[axis - self.rule.ndim]}{len(self.images)}"
+                self.images[key] = self.names.one(name, "image", *key)
+                self.profiles[self.images[key]] = values
+            read.append((Profile(self.images[key], axis), apart))
         return read
 
     def _reaching(self, last: Sequence[Assignment]) -> Assignment:
         """The first of the last assignments, reading as far as the forward stencil where no other
         expression does: fixed layers are as wide then."""
-        made = (*self.made_fields, cotangent(self.rule.lasting[0].name))[0]
+        made = (*self.made_fields, self.bars[self.rule.lasting[0].name])[0]
         assignment, value = last[0], last[0].expression
         expressions = [expression for stage in self.stages for expression in stage.expressions]
         expressions += [one.expression for one in last]

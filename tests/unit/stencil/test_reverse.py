@@ -1,5 +1,6 @@
 """Reverse mode of every stencil, in NumPy: transposes to rounding, and Taylor's theorem."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pytest
 
 import outgrid as og
 from outgrid.errors import DefinitionError
+from outgrid.stencil.adjoint_names import AdjointNames
 from outgrid.stencil.catalog import CATALOG
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
-from outgrid.stencil.reverse import cotangent, reverse
+from outgrid.stencil.reverse import reverse
 from outgrid.testing.reference import initial_arrays, run_reference
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -56,14 +59,16 @@ def _states(problem):
     return states
 
 
-def _back(problem, bars, wrt, states=None, chunk=1, *, alike=False):
+def _back(problem, bars, wrt, states=None, chunk=1, *, alike=False, weights=None):
     """The cotangents of what the problem begins with, and gradients by the fields in `wrt`.
 
     Of fields of second order in time without that of the previous level where steps are `alike`.
+    `weights` are the derivatives of the objective by reductions.
     """
+    weights = weights or {}
     states, now = states or _states(problem), dict(bars)
     for low in range(problem.steps - chunk, -1, -chunk):
-        one = reverse(problem, chunk, wrt, alike=alike)
+        one = reverse(problem, chunk, wrt, weights, alike=alike)
         initial = {made.name: 0.0 for made in one.stencil.lasting}
         initial |= {f"{m.name}{PREVIOUS}": 0.0 for m in one.stencil.lasting if m.levels == 2} | now
         for made in one.stencil.coefficients:
@@ -72,7 +77,7 @@ def _back(problem, bars, wrt, states=None, chunk=1, *, alike=False):
             previous = number < 0
             value = states[max(0, number)][name + PREVIOUS * previous]
             initial[made.name] = value
-        given = one.parameters(problem, [low], {})
+        given = one.parameters(problem, [low], weights)
         posed = Problem(one.stencil, problem.shape, "float64", 1, given, one.boundary, initial)
         end = run_reference(posed)
         names = [made.name for made in one.stencil.lasting]
@@ -97,6 +102,11 @@ def _inside(problem, rng):
     return values
 
 
+def _bars(problem):
+    """What cotangents are called."""
+    return AdjointNames(problem.stencil).cotangents
+
+
 def _ends(problem):
     """Names of all levels that a step leaves."""
     names = [field.name for field in problem.stencil.lasting]
@@ -108,13 +118,13 @@ def _ends(problem):
 def test_linear_stencils_are_transposed_to_rounding(name, boundary):
     problem = _problem(name, boundary, size=19 if name == "wave:8" else 12)
     rng = np.random.default_rng(4)
-    ends = _ends(problem)
+    ends, bars = _ends(problem), _bars(problem)
     x, y = ({end: _inside(problem, rng) for end in ends} for _ in range(2))
     zero = problem.replace(initial={**problem.initial, **dict.fromkeys(ends, 0.0)})
     there = run_reference(zero, initial_arrays(zero) | x)
-    back = _back(problem, {cotangent(end): y[end] for end in ends}, [])
+    back = _back(problem, {bars[end]: y[end] for end in ends}, [])
     terms = [there[end] * y[end] for end in ends]
-    other = [x[end] * back[cotangent(end)] for end in ends]
+    other = [x[end] * back[bars[end]] for end in ends]
     size = sum(float(np.abs(term).sum()) for term in terms)
     assert size > 0
     apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
@@ -128,12 +138,12 @@ def test_cotangents_of_second_order_are_those_of_two_levels(name, boundary):
     boundary = MATCHED if name.startswith("acoustic") else boundary
     problem = _problem(name, boundary, parameters=parameters)
     rng = np.random.default_rng(7)
-    bars = {cotangent(f.name): _inside(problem, rng) for f in problem.stencil.lasting}
+    bars = {_bars(problem)[f.name]: _inside(problem, rng) for f in problem.stencil.lasting}
     wanted = [f.name for f in problem.stencil.coefficients]
     plain = _back(problem, bars, wanted)
     second = _back(problem, bars, wanted, alike=True)
     assert any(one.levels == 2 for one in reverse(problem, 1, wanted).stencil.lasting)
-    for each in (*bars, *(f"{one}_grad" for one in wanted)):
+    for each in (*bars, *(AdjointNames(problem.stencil).gradients[one] for one in wanted)):
         np.testing.assert_allclose(second[each], plain[each], rtol=1e-12, atol=1e-12)
 
 
@@ -173,14 +183,14 @@ def test_stencils_with_coefficients_and_faces_are_transposed_to_rounding(
     """<y, J x> is <J* y, x>, where J x is what a run changes by when x is added to its start."""
     problem = _problem(name, boundary, parameters=parameters, size=20 if "pml" in name else 12)
     rng = np.random.default_rng(4)
-    ends = _ends(problem)
+    ends, bars = _ends(problem), _bars(problem)
     x, y = ({end: _inside(problem, rng) for end in ends} for _ in range(2))
     zero = problem.replace(initial={**problem.initial, **dict.fromkeys(ends, 0.0)})
     given = initial_arrays(zero)
     there, at_zero = run_reference(zero, given | x), run_reference(zero, given)
-    back = _back(problem, {cotangent(end): y[end] for end in ends}, [])
+    back = _back(problem, {bars[end]: y[end] for end in ends}, [])
     terms = [(there[end] - at_zero[end]) * y[end] for end in ends]
-    other = [x[end] * back[cotangent(end)] for end in ends]
+    other = [x[end] * back[bars[end]] for end in ends]
     size = sum(float(np.abs(there[end] * y[end]).sum()) for end in ends)
     assert size > 0
     apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
@@ -204,6 +214,7 @@ def test_derivatives_that_depend_on_the_state_are_transposed_to_rounding(name, b
     problem = _problem(name, boundary).replace(steps=1)
     rng = np.random.default_rng(4)
     ends, one = _ends(problem), reverse(problem, 1, [])
+    bars = one.cotangents
     initial = {made.name: 0.0 for made in one.stencil.lasting}
     begin = run_reference(problem.replace(steps=0))
     for made in one.stencil.coefficients:
@@ -211,11 +222,12 @@ def test_derivatives_that_depend_on_the_state_are_transposed_to_rounding(name, b
         initial[made.name] = begin[field]
     given = one.parameters(problem, [0], {})
     back = Problem(one.stencil, problem.shape, "float64", 1, given, one.boundary, initial)
-    x, y = ({cotangent(end): _inside(problem, rng) for end in ends} for _ in range(2))
+    x, y = ({bars[end]: _inside(problem, rng) for end in ends} for _ in range(2))
     there = run_reference(back, initial_arrays(back) | y)
-    again = _back(back, {cotangent(bar): x[bar] for bar in x}, [], [initial_arrays(back)])
+    bars = _bars(back)
+    again = _back(back, {bars[bar]: x[bar] for bar in x}, [], [initial_arrays(back)])
     terms = [there[bar] * x[bar] for bar in x]
-    other = [again[cotangent(bar)] * y[bar] for bar in y]
+    other = [again[bars[bar]] * y[bar] for bar in y]
     size = sum(float(np.abs(term).sum()) for term in terms)
     assert size > 0
     apart = sum(float(term.sum()) for term in terms) - sum(float(term.sum()) for term in other)
@@ -251,14 +263,14 @@ def test_derivatives_of_all_stencils_are_those_of_taylor(name, boundary, paramet
     problem = _problem(name, boundary, parameters=parameters, size=16)
     rng = np.random.default_rng(5)
     wrt = [field.name for field in problem.stencil.coefficients]
-    ends = _ends(problem)
+    ends, bars, gradients = _ends(problem), _bars(problem), AdjointNames(problem.stencil).gradients
     y = {end: _inside(problem, rng) for end in ends}
     directions = {start: _inside(problem, rng) for start in (*ends, *wrt)}
-    back = _back(problem, {cotangent(end): y[end] for end in ends}, wrt)
+    back = _back(problem, {bars[end]: y[end] for end in ends}, wrt)
     slope = sum(
         float((directions[start] * back[bar]).sum())
         for start in directions
-        for bar in (f"{start}_grad" if start in wrt else cotangent(start),)
+        for bar in (gradients[start] if start in wrt else bars[start],)
     )
 
     def value(far):
@@ -276,10 +288,54 @@ def test_derivatives_of_all_stencils_are_those_of_taylor(name, boundary, paramet
 def test_steps_together_are_steps_one_by_one():
     problem = _problem("shallow_water", parameters={"dt": 0.1, "dx": 2.0})
     rng = np.random.default_rng(6)
-    bars = {cotangent(end): _inside(problem, rng) for end in _ends(problem)}
+    bars = {_bars(problem)[end]: _inside(problem, rng) for end in _ends(problem)}
     one, three = (_back(problem, bars, [], chunk=chunk) for chunk in (1, 3))
     for name, values in one.items():
         assert np.array_equal(values, three[name])
+
+
+@og.stencil
+def _of_all_kinds(u, w, c, *, p, k):
+    """What reverse mode makes names for: products, states, temporaries, images, numbers, sums."""
+    slope = og.temporary(u[0, 1] * u[0, 1] - u[-1, 0])
+    new = 2 * u - u.previous + c * w * slope[0, -1] * u[0, 1] - k.along("x") * p * u * u.previous
+    return {"u": new, "energy": og.sum(p * w * u * u)}
+
+
+def test_names_that_a_stencil_has_are_not_given_to_what_is_made():
+    """Whatever a field or a parameter is called, the step back does the same."""
+    problem = _problem(_of_all_kinds, "odd", size=6).replace(steps=2)
+    weights = {"energy": [0.5, 0.25]}
+    rng = np.random.default_rng(8)
+    ends = _ends(problem)
+    values = {end: _inside(problem, rng) for end in ends}
+
+    def back(problem, states, number):
+        names = AdjointNames(problem.stencil)
+        bars = {names.cotangents[end]: values[end] for end in ends}
+        made = _back(problem, bars, ["c", "k", number, "u"], states, weights=weights)
+        wanted = [names.cotangents[end] for end in ends] + [names.gradients[one] for one in "ck"]
+        return [made[name].tobytes() for name in wanted]
+
+    states = _states(problem)
+    one, plain = reverse(problem, 1, ["c", "k", "p", "u"], weights), back(problem, states, "p")
+    made = {field.name for field in one.stencil.fields} | {*one.stencil.parameters}
+    made |= {*one.profiles} | {reduction.name for reduction in one.stencil.reductions}
+    made -= {field.name for field in problem.stencil.fields} | {"k"}
+    assert {"u_bar", "c_grad", "u_at1", "energy_weight_0", "p_grad0", "image_x0"} <= made
+    text = json.dumps(problem.stencil.to_dict())
+    given = {**problem.parameters, "k": problem.profile_values("k").tolist()}
+    for name in sorted(made | {"energy_weight"}):
+        for old in "wp":
+
+            def called(values, old=old, name=name):
+                return {name if key == old else key: value for key, value in values.items()}
+
+            rule = Stencil.from_dict(json.loads(text.replace(f'"{old}"', f'"{name}"')))
+            parts = 2, called(given), "odd", called(problem.initial)
+            posed = Problem(rule, problem.shape, "float64", *parts)
+            number = name if old == "p" else "p"
+            assert back(posed, [called(state) for state in states], number) == plain, (old, name)
 
 
 def test_what_has_no_derivative_says_so():
