@@ -80,6 +80,7 @@ def planned(
     scratch: Places | None = None,
     out: Folder = None,
     progress: Shows = None,
+    on_sweep: Callable[[Reading], None] | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of a run with the same arguments, whose files need not be there yet."""

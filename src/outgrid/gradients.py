@@ -17,6 +17,7 @@ from outgrid.formats.npy import map_npy
 from outgrid.result import Result
 from outgrid.reversal.back import Back
 from outgrid.reversal.coefficients import write_coefficients
+from outgrid.reversal.ending import going_on
 from outgrid.reversal.objective import (
     Cotangents,
     LeastSquares,
@@ -26,7 +27,7 @@ from outgrid.reversal.objective import (
     check_values,
     said,
 )
-from outgrid.reversal.progress import begun, new
+from outgrid.reversal.progress import NAME, begun, new
 from outgrid.reversal.strategy import GradientPlan, plan_of
 from outgrid.reversal.task import History, Task
 from outgrid.reversal.traces import NAME as TRACES
@@ -116,12 +117,22 @@ def gradient(
     Nor is it exact where states are rounded to a shorter type as they are kept, `history`
     "float16", "bfloat16" or "float32".
 
-    `options` are those of `og.run`. Raises DefinitionError for a stencil without derivatives,
-    UsageError for what does not fit, InfeasiblePlan where the disk has no room, and what `og.run`
-    raises.
+    `options` are those of `og.run`, but for those of one run such as `stop_after` and `overwrite`;
+    `on_sweep` is called after each sweep of each run. Ctrl-C, and the end of a Slurm job, stop the
+    gradient so that `resume` continues it. Raises DefinitionError for a stencil without
+    derivatives, UsageError for what does not fit, InfeasiblePlan where the disk has no room, and
+    what `og.run` raises.
     """
     task = Task.checked(problem, objective, wrt, Path(out), chunk or every, every, history, options)
     check_values(objective, problem)
+    with going_on(
+        task.out / NAME, f"og.gradient(..., out={str(out)!r}, resume=True) continues the gradient"
+    ):
+        return _made_or_continued(task, adjoint, resume=resume)
+
+
+def _made_or_continued(task: Task, adjoint: str, *, resume: bool) -> Derivatives:
+    problem, objective = task.problem, task.objective
     progress = begun(task) if resume else None
     if progress is None:
         if task.out.exists() and not resume:

@@ -22,6 +22,7 @@ from outgrid.durable import replace_file
 from outgrid.errors import Error, UsageError
 from outgrid.gradients import Derivatives, gradient
 from outgrid.report.progress import Shown, follow, is_watched
+from outgrid.reversal.ending import going_on
 from outgrid.reversal.identity import identity
 from outgrid.reversal.objective import Objective, check, check_kind, check_values
 from outgrid.reversal.posed import check_names, posed
@@ -89,20 +90,11 @@ def shots(
     finished: dict[str, Any] = _finished(out, asked)
     comm.share(None)  # all have looked
     if not finished:
-        if comm.rank == 0:
-            out.mkdir(parents=True, exist_ok=True)
-            replace_file(out / NAME, json.dumps({"task": asked}).encode())
-        comm.share(None)
-        each = _Each(problems, objectives, wrt, out, options)
-        with _shown(progress, comm) as shown:
-            if ranks == "shots" and comm.size > 1:
-                made = _all_apart(each, comm, on_shot, shown)
-            else:
-                made = each.fire(range(len(problems)), on_shot, shown)
-        if comm.rank == 0:
-            finished = {"task": asked, **_added(made, wrt, problems[0], out)}
-            replace_file(out / NAME, json.dumps(finished).encode())
-        finished = comm.share(finished)[0]
+        way = f"og.shots(..., out={str(out)!r}, resume=True) continues the sum"
+        with going_on(out / NAME, way):
+            finished = _fired(
+                _Each(problems, objectives, wrt, out, options), asked, ranks, on_shot, progress
+            )
     if comm.rank == 0:
         shot_folders = (out / f"shot.{number}" for number in range(len(problems)))
         for folder in filter(Path.exists, shot_folders):
@@ -114,6 +106,30 @@ def shots(
     }
     fields = tuple(name for name in wrt if name not in numbers)
     return Derivatives(finished["value"], out, numbers, fields, finished["adjoint"])
+
+
+def _fired(
+    each: _Each,
+    asked: str,
+    ranks: str,
+    on_shot: Callable[[Fired], None] | None,
+    progress: bool | None,
+) -> dict[str, Any]:
+    """Make all gradients and their sum; what is known of it then."""
+    comm, out, finished = world(), each.out, dict[str, Any]()
+    if comm.rank == 0:
+        out.mkdir(parents=True, exist_ok=True)
+        replace_file(out / NAME, json.dumps({"task": asked}).encode())
+    comm.share(None)
+    with _shown(progress, comm) as shown:
+        if ranks == "shots" and comm.size > 1:
+            made = _all_apart(each, comm, on_shot, shown)
+        else:
+            made = each.fire(range(len(each.problems)), on_shot, shown)
+    if comm.rank == 0:
+        finished = {"task": asked, **_added(made, each.wrt, each.problems[0], out)}
+        replace_file(out / NAME, json.dumps(finished).encode())
+    return comm.share(finished)[0]
 
 
 @dataclass(frozen=True)
@@ -323,7 +339,9 @@ class Misfit:
         model = self.model(flat)
         problems = [posed(problem, model) for problem in self.problems]
         out = self.out / _name(flat)
-        g = shots(problems, self.objectives, wrt=self.wrt, out=out, resume=True, **self.options)
+        way = f"the search continues when it is started again with out={str(self.out)!r}"
+        with going_on(out / NAME, way):
+            g = shots(problems, self.objectives, wrt=self.wrt, out=out, resume=True, **self.options)
         if g.value is None:
             raise UsageError("Cotangents have no value to be minimised; give another objective")
         self.values.append(g.value)

@@ -7,7 +7,7 @@ import pytest
 
 import outgrid as og
 from outgrid import api
-from outgrid.errors import UsageError
+from outgrid.errors import ExecutionError, Stopped, UsageError
 from outgrid.gradients import Seen
 from outgrid.plan.tables import traced_bytes
 from outgrid.reversal import task
@@ -288,6 +288,58 @@ def test_what_users_keep_beside_a_gradient_stays(tmp_path):
         "history.1.old",
         "u.npy",
     ]
+
+
+def interrupted(reading):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("end", "how", "kept"),
+    [
+        (None, "stopped by the end of its Slurm job", Stopped),
+        (interrupted, "stopped", KeyboardInterrupt),
+    ],
+)
+def test_a_gradient_that_is_stopped_says_how_it_goes_on_as_a_whole(
+    end, how, kept, tmp_path, monkeypatch
+):
+    problem, out = posed(snapshots=()), tmp_path / "g"
+    given = {"wrt": ["c"], "memory": "1GiB", "resume": True}
+    target = og.LeastSquares(np.zeros((STEPS, 1)))
+    if end is None:
+        monkeypatch.setattr("outgrid.execute.stop.scheduler_seconds_left", lambda: 0.0)
+    with pytest.raises(kept) as told:
+        og.gradient(problem, target, out=out, on_sweep=end, **given)
+    goes_on = f"og.gradient(..., out={str(out)!r}, resume=True) continues the gradient"
+    assert str(told.value) == f"{how}; what is finished is kept; {goes_on}"
+    with pytest.raises(kept) as told:
+        og.shots([problem], [target], out=tmp_path / "sum", on_sweep=end, **given)
+    assert "og.shots(" in str(told.value)
+    monkeypatch.undo()
+    assert og.gradient(problem, target, out=out, **given).value > 0
+
+
+def test_a_value_that_is_not_finite_does_not_say_how_one_run_goes_on(tmp_path):
+    problem = og.Problem(
+        "heat5", SHAPE, steps=400, parameters={"k": 9.0}, initial={"u": "sin(3*x + 5*y)"}
+    )
+    target = og.LeastSquares(final={"u": np.zeros(SHAPE)})
+    with pytest.raises(ExecutionError, match=r"inf|nan") as told:
+        og.gradient(problem, target, wrt=["u"], out=tmp_path / "g", memory="1GiB", depth=4)
+    assert "outgrid resume" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"stop_after": 60}, "do not support stop_after; leave it out; stop it with Ctrl-C"),
+        ({"overwrite": True}, "overwrites no other one"),
+    ],
+)
+def test_options_of_one_run_are_refused(option, why, tmp_path):
+    with pytest.raises(UsageError, match=why):
+        og.gradient(posed(), og.Total("energy"), wrt=["c"], out=tmp_path / "g", **option)
 
 
 def test_a_gradient_goes_on_with_another_memory(tmp_path, monkeypatch, cut_off):

@@ -1,6 +1,7 @@
 """`outgrid gradient JOB.toml`: the gradient that the table [gradient] of a job asks for."""
 
 import argparse
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from outgrid.errors import Stopped
 from outgrid.gradients import Derivatives, gradient, plan_gradient
 from outgrid.lines import align
 from outgrid.reversal.asked import asked
+from outgrid.reversal.ending import going_on
+from outgrid.reversal.progress import NAME
 from outgrid.units import format_seconds
 
 
@@ -59,15 +62,28 @@ def run(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
     with progress_to_stderr(arguments, comm) as progress:
         keywords["progress"] = progress or False
+        note, goes_on = out / NAME, f"{_again(arguments)} continues the gradient"
         try:
-            found = gradient(job.problem, objective, out=out, resume=arguments.resume, **keywords)
-        except KeyboardInterrupt:
-            kept = "what is finished of the gradient is kept"
-            goes_on = f"outgrid gradient {arguments.job} --continue continues"
-            raise Stopped(f"stopped; {kept}; {goes_on}", kept) from None
+            with going_on(note, goes_on):
+                found = gradient(
+                    job.problem, objective, out=out, resume=arguments.resume, **keywords
+                )
+        except KeyboardInterrupt as interrupt:
+            if not note.exists():
+                raise
+            raise Stopped(str(interrupt)) from None
     if comm.rank == 0:
         _print(found, time.monotonic() - begin, as_json=arguments.json)
     return 0
+
+
+def _again(arguments: argparse.Namespace) -> str:
+    """The command that continues a gradient; other options are those of its runs."""
+    given = ["outgrid", "gradient", str(arguments.job)]
+    given += [] if arguments.out is None else ["--out", str(arguments.out)]
+    for setting in arguments.set:
+        given += ["--set", setting]
+    return shlex.join([*given, "--continue"])
 
 
 def _print(found: Derivatives, seconds: float, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from outgrid import api
 from outgrid.comm import Comm, world
-from outgrid.config import RunOptions
+from outgrid.config import OPTIONS, RunOptions
 from outgrid.durable import partial_path, replace_whole
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import read_header
@@ -93,6 +93,7 @@ class Task:
         options: Mapping[str, Any],
     ) -> Task:
         """Raises UsageError for what a gradient is not made of."""
+        _check_options(options)
         rule = problem.stencil
         known = [one.name for one in rule.fields if not one.temporary]
         known += [lasting.name + PREVIOUS for lasting in rule.lasting if lasting.levels == 2]
@@ -455,6 +456,21 @@ class Task:
         paths = [self._rounded(self.file(history.begin, name), of) for name in begin[unread:]]
         kept = [path for path in self._frames(history, of) if read_header(path).shape[0]]
         return Series((*paths, *kept), number - unread, step)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that several runs cannot share."""
+    for key, option in OPTIONS.items():
+        if option.passing and key != "out" and options.get(key) is not None:
+            goes_on = "; stop it with Ctrl-C, and resume=True continues it"
+            raise UsageError(
+                f"a gradient is made of several runs, which do not support {key}; leave it out"
+                f"{goes_on if key == 'stop_after' else ''}"
+            )
+    if options.get("overwrite"):
+        raise UsageError(
+            "a gradient overwrites no other one; give another folder for out, or remove that"
+        )
 
 
 def _longest(problem: Problem, chunk: int, options: Mapping[str, Any]) -> int | None:

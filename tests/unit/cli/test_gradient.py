@@ -7,6 +7,7 @@ import pytest
 
 import outgrid as og
 from outgrid.cli import main
+from outgrid.errors import Stopped
 from outgrid.job import load_job
 from outgrid.reversal.asked import asked
 
@@ -146,6 +147,24 @@ def test_what_a_gradient_cannot_be_made_of_is_said(job, old, new, words, capsys)
     job.write_text(JOB.replace(old, new))
     assert main(["gradient", str(job), "--quiet"]) in (2, 4)
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [Stopped("stopped by SIGUSR; 2 steps; more", ""), KeyboardInterrupt]
+)
+def test_a_gradient_that_is_stopped_names_the_command_that_continues(
+    error, job, tmp_path, monkeypatch, capsys
+):
+    def stopped(*_):
+        raise error
+
+    monkeypatch.setattr("outgrid.gradients.write_coefficients", stopped)
+    out = tmp_path / "slope"
+    given = ["--set", "gradient.every=2", "--out", str(out)]
+    assert main(["gradient", str(job), "--quiet", *given]) == 75
+    told = capsys.readouterr().err
+    goes_on = f"outgrid gradient {job} --out {out} --set gradient.every=2 --continue continues"
+    assert f"; what is finished is kept; {goes_on} the gradient\n" in told
 
 
 def test_a_job_without_the_table_is_refused(job, capsys):
