@@ -113,7 +113,8 @@ def gradient(
     the same bytes. "auto" takes the fastest that fits the disk. `chunk` steps go back in time in
     one step of the runs back, which make as many of these in a sweep as the plan says. Of every
     `every`-th step alone a state is kept; those between are taken to be the last one kept, which
-    makes a gradient that is not exact. `chunk` is a multiple of `every`, which it is if left out.
+    makes a gradient that is not exact, and which derivatives that read the level before a state do
+    not support. `chunk` is a multiple of `every`, which it is if left out.
     Nor is it exact where states are rounded to a shorter type as they are kept, `history`
     "float16", "bfloat16" or "float32".
 

@@ -1,5 +1,6 @@
 """Objectives of reductions and snapshots, gradients by profiles, and gradients that are cut off."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from outgrid.errors import ExecutionError, Stopped, UsageError
 from outgrid.gradients import Seen
 from outgrid.plan.tables import traced_bytes
 from outgrid.reversal import task
+from outgrid.reversal.cuts import Cuts
 from outgrid.reversal.objective import check_values, said
 from outgrid.testing.reference import initial_arrays, run_reference
 
@@ -541,6 +543,44 @@ def test_states_that_are_not_kept_are_those_before(tmp_path):
     assert 0 < np.abs(half - exact).max() < 0.2 * size
     with pytest.raises(UsageError, match="multiples of every"):
         og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3, chunk=4)
+
+
+def test_which_states_are_kept_does_not_depend_on_the_strategy(tmp_path, monkeypatch):
+    """Step 3 is a cut, and no multiple of every."""
+    rng = np.random.default_rng(5)
+    problem = og.Problem(
+        "wave:2",
+        SHAPE,
+        steps=8,
+        initial={"u": "sin(x / 3) * cos(y / 4)", "c": 0.1},
+        receivers=[og.Receiver("u", (8, 9))],
+        snapshots=[og.Snapshot("u", every=3)],
+    )
+    objective = og.LeastSquares(rng.normal(size=(8, 1)), snapshots=[np.zeros((2, *SHAPE))])
+    given = {"wrt": ["c"], "every": 2, "memory": "1GiB"}
+    made = list[bytes]()
+    for number, lengths in enumerate([(), (2,), (4,), (4, 2)]):
+        monkeypatch.setattr(Cuts, "longer", lambda *_: ())
+        if lengths:
+            monkeypatch.setattr(Cuts, "lengths", lambda *_, lengths=lengths: lengths)
+        out = tmp_path / str(number)
+        adjoint = "recompute" if lengths else "history"
+        g = og.gradient(problem, objective, out=out, adjoint=adjoint, **given)
+        if lengths:
+            assert tuple(json.loads((out / "gradient.json").read_text())["lengths"]) == lengths
+        made.append(np.asarray(g["c"]).tobytes())
+    assert len(set(made)) == 1
+
+
+def test_derivatives_that_read_the_level_before_need_every_state(tmp_path):
+    @og.stencil
+    def rubbed(u, c):
+        return 2 * u - u.previous + 0.1 * og.laplacian(u) - c * (u - u.previous)
+
+    problem = og.Problem(rubbed, SHAPE, steps=4, initial={"u": 1.0, "c": 0.1})
+    objective = og.LeastSquares(final={"u": np.zeros(SHAPE)})
+    with pytest.raises(UsageError, match=r"read u\.previous, and with every = 2 .* give every = 1"):
+        og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=2)
 
 
 @pytest.mark.parametrize(("kept", "near"), [("float16", 0.02), ("bfloat16", 0.15)])

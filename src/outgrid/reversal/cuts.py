@@ -28,12 +28,24 @@ class Piece:
 class Cuts:
     """Runs back in time begin at the steps `added`, where an objective looks at whole fields, and
     go `chunk` steps at once from there to the next one below, as far as these fit. No run makes
-    many more than `longest` steps, if that is given: a multiple of `chunk`."""
+    many more than `longest` steps, if that is given: a multiple of `chunk`. Of the forward run the
+    states of steps that are multiples of `every` are kept, and `chunk` is one. Chunks and histories
+    begin at such states, so what a step reads depends on the step alone."""
 
     steps: int
     chunk: int
     added: tuple[int, ...] = ()
     longest: int | None = None
+    every: int = 1
+
+    def _kept(self, step: int) -> int:
+        """The first state from a step on that is kept."""
+        return -(-step // self.every) * self.every
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """The steps from which on whole chunks go back to those that are `added`."""
+        return tuple(map(self._kept, self.added))
 
     def _intervals(self) -> list[tuple[int, int]]:
         ends = sorted({0, self.steps, *self.added})
@@ -43,12 +55,17 @@ class Cuts:
         """The runs back from step `last` to `first`, which is one that `starts` has."""
         for low, high in reversed(self._intervals()):
             low, high = max(low, first), min(high, last)
-            whole = low + max(0, high - low) // self.chunk * self.chunk
+            if low >= high:
+                continue
+            begin = min(high, self._kept(low))
+            whole = begin + (high - begin) // self.chunk * self.chunk
             if whole < high:
                 yield Piece(whole, high, high - whole)
             most = self.longest or self.steps * self.chunk
-            for end in range(whole, low, -most):
-                yield Piece(max(low, end - most), end, self.chunk)
+            for end in range(whole, begin, -most):
+                yield Piece(max(begin, end - most), end, self.chunk)
+            if low < begin:
+                yield Piece(low, begin, begin - low)
 
     def parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The first and the last step of each run that makes the steps from `first` to `last`."""
@@ -65,7 +82,7 @@ class Cuts:
         one from `last`; after the first there may be fewer."""
         starts = [last]
         for low, high in reversed(self._intervals()):
-            for mark in reversed(range(low, high, self.chunk)):
+            for mark in reversed(range(self._kept(low), high, self.chunk)):
                 if first < mark <= starts[-1] - length:
                     starts.append(mark)
         return (first, *reversed(starts[1:]))

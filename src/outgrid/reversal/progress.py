@@ -83,5 +83,6 @@ def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
 
 
 def _identity(task: Task) -> str:
-    asked = [task.wrt, task.cuts.chunk, task.cuts.added, task.every, task.history, task.reduced]
+    cuts = task.cuts
+    asked = [task.wrt, cuts.chunk, cuts.begins, task.every, task.history, task.reduced]
     return identity(task.problem, task.objective, asked)

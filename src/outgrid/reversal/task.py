@@ -147,10 +147,16 @@ class Task:
         }
         chunk = min(chunk, problem.steps)
         longest = _longest(problem, chunk, options)
-        cuts = Cuts(problem.steps, chunk, tuple(sorted(added)), longest)
+        cuts = Cuts(problem.steps, chunk, tuple(sorted(added)), longest, every)
         given = {"progress": False, **options}
         task = cls(problem, objective, tuple(wrt), out, cuts, every, history, given)
         problem.replace(snapshots=task.watched)  # which says what types it keeps
+        before = [name for name, after in task.back(chunk, 0).states.values() if after < 0]
+        if every > 1 and before:
+            raise UsageError(
+                f"derivatives read {before[0] + PREVIOUS}, and with every = {every} the state "
+                "before one that is kept is not: give every = 1"
+            )
         return task
 
     @property

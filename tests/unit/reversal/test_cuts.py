@@ -12,7 +12,10 @@ from outgrid.reversal.cuts import Cuts, most_kept, steps_forward
 def cuts(draw):
     steps = draw(st.integers(1, 60))
     added = draw(st.sets(st.integers(1, steps), max_size=4))
-    return Cuts(steps, draw(st.integers(1, steps)), tuple(sorted(added)))
+    every = draw(st.integers(1, min(4, steps)))
+    chunk = every * draw(st.integers(1, steps // every))
+    longest = draw(st.none() | st.integers(1, 3).map(lambda count: count * chunk))
+    return Cuts(steps, chunk, tuple(sorted(added)), longest, every)
 
 
 def made(cuts, first, last, lengths, runs):
@@ -45,6 +48,19 @@ def test_strategies_go_back_in_the_same_chunks(cuts, levels):
         made(cuts, 0, cuts.steps, lengths, runs)
         chunks.append([(low, run.chunk) for run in runs for low in run.firsts])
     assert chunks[0] == chunks[1]
+
+
+@given(cuts(), st.integers(0, 3), st.integers(1, 20))
+def test_histories_and_chunks_begin_at_states_that_are_kept(cuts, levels, length):
+    for lengths in (cuts.lengths(levels), (length,)):
+        first, last = 0, cuts.steps
+        for length in lengths:
+            starts = cuts.starts(first, last, length)
+            assert not any(start % cuts.every for start in starts)
+            first, last = starts[-1], cuts.steps
+    assert not any(low % cuts.every for low, _ in cuts.parts(0, cuts.steps))
+    for run in cuts.pieces(0, cuts.steps):
+        assert len(run.firsts) == 1 or not any(low % cuts.every for low in run.firsts)
 
 
 @given(cuts(), st.integers(0, 3))
