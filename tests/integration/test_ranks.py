@@ -497,6 +497,29 @@ def test_ranks_leave_the_gradient_of_one(tmp_path):
         assert one == two, name
 
 
+PLANNED = """
+[problem]
+stencil = "heat5"
+shape = [64, 12]
+steps = 2
+parameters = { k = 0.1 }
+initial = { u = "sin(x)" }
+receivers = [{ field = "u", position = [12, 5] }]
+[gradient]
+wrt = ["u"]
+observed = "observed.npy"
+"""
+
+
+def test_ranks_plan_a_gradient_together(tmp_path):
+    np.save(tmp_path / "observed.npy", np.zeros((2, 1)))
+    (tmp_path / "job.toml").write_text(PLANNED)
+    command = [sys.executable, "-m", "outgrid", "plan", "job.toml", "--json"]
+    out, _ = finish(launch(2, *command, cwd=tmp_path), seconds=60)
+    (strategy,) = json.loads(out)["gradient"]["strategies"]
+    assert strategy["steps_forward"] == 2
+
+
 def test_a_gradient_goes_on_after_a_rank_was_killed_on_the_way_back(tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     finish(launch(1, sys.executable, "-c", GRADIENT, whole))

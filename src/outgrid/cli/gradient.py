@@ -6,10 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
-from outgrid.cli.outcome import add_quiet_argument, progress_to_stderr
+from outgrid.cli.outcome import add_quiet_argument, gradient_to_dict, progress_to_stderr
 from outgrid.cli.parser import examples
 from outgrid.comm import world
 from outgrid.errors import Stopped
@@ -52,10 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         plan = plan_gradient(job.problem, objective=objective, out=out, **keywords)
         if comm.rank == 0:
-            strategies = [msgspec.to_builtins(one) for one in plan.strategies]
-            told = {"chosen": plan.chosen.name, "free_bytes": plan.free_bytes}
             if arguments.json:
-                print_json({**told, "chunk": plan.chunk, "strategies": strategies})
+                print_json(gradient_to_dict(plan))
             else:
                 print(plan)
         return 0

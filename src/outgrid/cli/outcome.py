@@ -6,16 +6,26 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from outgrid.cli.arguments import print_json
 from outgrid.comm import Comm
 from outgrid.execute.stop import Interrupted, Stop
+from outgrid.gradients import GradientPlan
 from outgrid.record import Record
 from outgrid.report.progress import Shown, follow
 from outgrid.report.summary import summarise
 from outgrid.runs.group import what_is_left
 
-__all__ = ["add_quiet_argument", "print_record", "progress_to_stderr", "stopping_on_signals"]
+__all__ = [
+    "add_quiet_argument",
+    "gradient_to_dict",
+    "print_record",
+    "progress_to_stderr",
+    "stopping_on_signals",
+]
 
 
 def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +58,16 @@ def progress_to_stderr(
     else:
         with follow(sys.stderr) as progress:
             yield progress
+
+
+def gradient_to_dict(plan: GradientPlan) -> dict[str, Any]:
+    """The plan of a gradient for programs."""
+    return {
+        "chosen": plan.chosen.name,
+        "free_bytes": plan.free_bytes,
+        "chunk": plan.chunk,
+        "strategies": [msgspec.to_builtins(one) for one in plan.strategies],
+    }
 
 
 def print_record(record: Record, arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 
 from outgrid import pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
+from outgrid.cli.outcome import gradient_to_dict
 from outgrid.cli.parser import examples
 from outgrid.comm import end_alike, world
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -62,19 +63,25 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         plan = pipeline.plan(problem, options, comm=comm)
         against = pipeline.objections(problem, options, plan, comm=comm)
+    gradient = None
+    if job.gradient is not None and site is None:
+        objective, given = asked(job)
+        try:  # all ranks plan it together
+            gradient = plan_gradient(problem, objective=objective, out=options.results, **given)
+        except InfeasiblePlan as refusal:
+            against = [*against, refusal]
     code = InfeasiblePlan.exit_code if against else 0
     if comm.rank:
         if code:
             end_alike(code)
         return code
     if arguments.json:
-        print_json(plan.to_dict())
+        told = {} if gradient is None else {"gradient": gradient_to_dict(gradient)}
+        print_json(plan.to_dict() | told)
     else:
         print(explain(plan.to_dict()))
-        if job.gradient is not None and site is None:
-            objective, given = asked(job)
-            print("gradient")
-            print(plan_gradient(problem, objective=objective, out=options.results, **given))
+        if gradient is not None:
+            print(f"gradient\n{gradient}")
     for reason in against:
         print(f"outgrid: a run would fail: {reason}", file=sys.stderr)
     return code

@@ -89,6 +89,15 @@ def test_a_plan_prints_every_strategy_and_writes_nothing(job, tmp_path, capsys):
     strategies = json.loads(capsys.readouterr().out)["strategies"]
     assert [one["name"] for one in strategies] == ["history", "recompute", "multistage"]
     assert all(one["disk_bytes"] > 0 for one in strategies)
+    assert main(["plan", str(job), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in told["gradient"]["strategies"]] == [
+        one["name"] for one in strategies
+    ]
+    assert main(["plan", str(job), "--stop-after", "2h"]) == 2
+    told = capsys.readouterr()
+    assert "do not support stop_after" in told.err
+    assert not told.out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "elsewhere",
         "job.toml",
