@@ -26,6 +26,7 @@ from outgrid.reversal.ending import going_on
 from outgrid.reversal.identity import identity
 from outgrid.reversal.objective import Objective, check, check_kind, check_values
 from outgrid.reversal.posed import check_names, posed
+from outgrid.reversal.progress import is_done
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.reverse import SOURCES
 from outgrid.units import format_seconds
@@ -37,8 +38,8 @@ NAME = "shots.json"
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A shot whose gradient is finished: its number, how many of all `shots` of this rank are
-    `done`, its value, the seconds so far, and those left by the mean of the ones before."""
+    """A shot whose gradient is finished: its number, how many of all `shots` are `done`, on all
+    ranks, its value, the seconds so far, and those left by the mean of the ones before."""
 
     shot: int
     done: int
@@ -148,19 +149,25 @@ class _Each:
         folder = self.out / f"shot.{number}"
         return gradient(problem, objective, wrt=self.wrt, out=folder, resume=True, **self.options)
 
+    def finished(self) -> int:
+        """How many are there, by whichever rank."""
+        return sum(is_done(self.out / f"shot.{number}") for number in range(len(self.problems)))
+
     def fire(
         self, mine: range, on_shot: Callable[[Fired], None] | None, shown: Shown | None
     ) -> list[Derivatives]:
-        """Those of `mine`, one after another."""
-        made: list[Derivatives] = []
-        begin = time.perf_counter()
+        """Those of `mine`, one after another, while other ranks make the others."""
+        made, every = list[Derivatives](), len(self.problems)
+        alone, begin = len(mine) == every, time.perf_counter()
         for done, number in enumerate(mine, 1):
-            about = f"shot {number}, {done} of {len(mine)}"
+            before = done - 1 if alone else self.finished()
+            about = f"shot {number}, {min(before + 1, every)} of {every}"
             with nullcontext() if shown is None else shown.doing(about):
                 made.append(self.one(number))
             seconds = time.perf_counter() - begin
-            left = seconds / done * (len(mine) - done)
-            fired = Fired(number, done, len(mine), made[-1].value, seconds, left)
+            there = done if alone else self.finished()
+            left = seconds / there * (every - there)
+            fired = Fired(number, there, every, made[-1].value, seconds, left)
             if shown is not None:
                 shown.say(str(fired))
             if on_shot is not None:

@@ -580,14 +580,17 @@ problems = [og.Problem("wave:2", shape, "float64", steps,
 wanted = [og.LeastSquares(rng.normal(size=(steps, 1))) for _ in range(3)]
 depth = int(sys.argv[2])
 g = og.shots(problems, wanted, wrt=["c"], out=sys.argv[1], ranks="shots", memory="1GiB", threads=1,
-             on_shot=lambda one: print(one.shot, flush=True), depth=depth)
+             on_shot=lambda one: print(one.shot, one.done, one.shots, flush=True), depth=depth)
 """
 
 
 def test_ranks_take_shots_of_their_own(tmp_path):
     for ranks in (1, 2):
         out, _ = finish(launch(ranks, sys.executable, "-c", SHOTS, tmp_path / str(ranks), 1))
-        assert sorted(out.split()) == ["0", "1", "2"]
+        fired = sorted([int(word) for word in line.split()] for line in out.splitlines())
+        assert [shot for shot, _, _ in fired] == [0, 1, 2]
+        assert max(done for _, done, _ in fired) == 3
+        assert {shots for _, _, shots in fired} == {3}
     for name in ("c.npy", "shots.json"):
         one, two = ((tmp_path / str(ranks) / name).read_bytes() for ranks in (1, 2))
         assert one == two, name

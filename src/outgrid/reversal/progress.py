@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from outgrid.durable import replace_file
@@ -11,7 +12,7 @@ from outgrid.errors import UsageError
 from outgrid.reversal.identity import identity
 from outgrid.reversal.task import Task
 
-__all__ = ["NAME", "Progress", "begun", "new"]
+__all__ = ["NAME", "Progress", "begun", "is_done", "new"]
 
 NAME = "gradient.json"
 
@@ -64,6 +65,12 @@ def begun(task: Task) -> Progress | None:
             "out"
         )
     return progress
+
+
+def is_done(out: Path) -> bool:
+    """Whether a finished gradient is in a folder."""
+    path = out / NAME
+    return path.exists() and bool(json.loads(path.read_text())["done"])
 
 
 def new(task: Task, lengths: tuple[int, ...], strategy: str) -> Progress:
