@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ LEAST_GAIN = 0.1  # of a plain update's time, that no longer waiting for memory 
 BAND_SHARE = 0.6  # of the second-level cache, for what a level of a band reads and writes
 
 
+@lru_cache(maxsize=64)
 def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
     """How edges of diamonds move: rows in 3-D, whole lines of columns in 2-D.
 

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from outgrid.errors import DefinitionError
@@ -140,8 +141,7 @@ class Stencil:
     @property
     def accesses(self) -> tuple[Access, ...]:
         """Distinct accesses of all expressions, in order of first use."""
-        read = (access for expression in self.expressions for access in ex.accesses(expression))
-        return tuple(dict.fromkeys(read))
+        return _accesses(self)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -169,10 +169,7 @@ class Stencil:
     @property
     def radius(self) -> tuple[int, ...]:
         """Per axis the largest distance read, in cells, over all fields and levels."""
-        offsets = [access.offset for access in self.accesses]
-        return tuple(
-            max((abs(offset[axis]) for offset in offsets), default=0) for axis in range(self.ndim)
-        )
+        return _radius(self)
 
     def reach(self, field: str, level: int = 0) -> Reach | None:
         """Per axis the (smallest, largest) offset at which `field` is read at `level`.
@@ -421,3 +418,17 @@ def _check_field(stencil: Stencil, field: Field, updated: bool, previous_read: b
             f"field {field.name!r} of stencil {stencil.name!r} is read at {levels} time levels but"
             f" marked levels={field.levels}"
         )
+
+
+@lru_cache(maxsize=64)
+def _accesses(stencil: Stencil) -> tuple[Access, ...]:
+    read = (access for expression in stencil.expressions for access in ex.accesses(expression))
+    return tuple(dict.fromkeys(read))
+
+
+@lru_cache(maxsize=64)
+def _radius(stencil: Stencil) -> tuple[int, ...]:
+    offsets = [access.offset for access in stencil.accesses]
+    return tuple(
+        max((abs(offset[axis]) for offset in offsets), default=0) for axis in range(stencil.ndim)
+    )

@@ -8,6 +8,7 @@ departure of planes are ordered around the touches by the gates of the program.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from outgrid.plan.schedule.skew import Halo, Reading, Skew, Writing, solve, solve_halo
 from outgrid.stencil.boundary import Edges
@@ -65,6 +66,7 @@ class Dependences:
         return solve_halo(self.stages, self.readings, self.writings, least)
 
 
+@lru_cache(maxsize=1024)
 def ring_count(field: Field, stencil: Stencil) -> int:
     """Rings that hold the time levels of ``field``: 1 to 3.
 
@@ -84,6 +86,7 @@ def ring_count(field: Field, stencil: Stencil) -> int:
     return field.levels + beside
 
 
+@lru_cache(maxsize=64)
 def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> Dependences:
     """Readings and writings of every stage along ``axis``, in the same order for each axis.
 

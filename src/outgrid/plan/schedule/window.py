@@ -48,6 +48,14 @@ class Window:
         )
 
     @cached_property
+    def _leads(self) -> dict[str, list[tuple[int, int]]]:
+        """Of each field, the levels that arrive, and when."""
+        leads: dict[str, list[tuple[int, int]]] = {}
+        for arrival in self.arrivals(0):
+            leads.setdefault(arrival.field, []).append((arrival.level, arrival.lead))
+        return leads
+
+    @cached_property
     def departures(self) -> tuple[Departure, ...]:
         """Levels that leave the window in every sweep."""
         dependences, skew = self.axis.dependences, self.axis.skew
@@ -103,10 +111,9 @@ class Window:
             )
         rings = ring_count(field, self.stencil)
         lives = list(lifetimes(field.name, rings, axis.dependences, axis.skew, sweeps))
-        for arrival in self.arrivals(0):
-            if arrival.field == field.name:
-                life = lives[arrival.level % rings]
-                lives[arrival.level % rings] = Lifetime(min(life.low, arrival.lead), life.high)
+        for level, lead in self._leads.get(field.name, ()):
+            life = lives[level % rings]
+            lives[level % rings] = Lifetime(min(life.low, lead), life.high)
         return tuple(lives)
 
     def _slabs(
