@@ -6,6 +6,7 @@ choice can be printed with its reason and tested without a disk.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from outgrid.errors import UsageError
@@ -105,9 +106,15 @@ class Choice:
             if not resident:
                 yield from self._cut_candidates(small)
             if self.options.strip_rows is None:
+                thickest = dict[int, int]()  # slab of each depth
                 for slab in self.resident_slabs() if resident else streamed:
                     for depth in self._depths(slab, resident):
-                        yield sized(self.request, depth, slab, resident)
+                        candidate = sized(self.request, depth, slab, resident)
+                        yield candidate
+                        if self._fits(candidate):
+                            thickest[depth] = slab
+                if not (resident or self.options.slab_planes):
+                    yield from filter(None, itertools.starmap(self._thicker, thickest.items()))
 
     def _cut_candidates(self, small: bool) -> Iterator[Candidate]:
         """Candidates of planes cut into strips; ``small``: also those of small requests."""
@@ -226,15 +233,11 @@ class Choice:
         return self._doubling(nbytes // self.request.whole.pitch_bytes)
 
     def _doubling(self, most: int) -> list[int]:
-        """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has.
-
-        Tiles advance by 2, 4 or 8 planes: the last step of a slab should be a whole one.
-        """
+        """Slabs of 1, 2, 4, 6, ... planes up to ``most``, fewer than the grid has."""
         slab, slabs = 1, list[int]()
         while slab < len(self.sizing.owned.planes) and slab <= most:
             slabs.append(slab)
-            step = 2 if slab < 6 else 4 if slab < 12 else 8
-            slab = slab * 2 if slab < 4 else slab * 3 // 2 // step * step
+            slab = _next(slab)
         return slabs
 
     def _depths(self, slab: int, resident: bool) -> list[int]:
@@ -249,6 +252,16 @@ class Choice:
         """Those of which memory has room to list the sweeps, at least the deepest one."""
         least = -(-self.problem.steps * SWEEP_BYTES // max(1, self.request.host_room))
         return sorted({depth for depth in depths if depth >= least} or {max(depths)})
+
+    def _thicker(self, depth: int, slab: int) -> Candidate | None:
+        """The thickest slabs that fit between ``slab`` planes and the next ones that were tried."""
+        step = _step(slab)
+        most = min(_next(slab), len(self.sizing.owned.planes)) - 1
+        for planes in range(most // step * step, slab, -step):
+            candidate = sized(self.request, depth, planes, resident=False)
+            if self._fits(candidate):
+                return candidate
+        return None
 
     def _deepest(self, slab: int, resident: bool) -> int:
         """Largest depth whose window fits, by bisection; memory grows with depth."""
@@ -266,3 +279,16 @@ class Choice:
             else:
                 high = middle - 1
         return low
+
+
+def _step(slab: int) -> int:
+    """Planes by which slabs from one on grow.
+
+    Tiles advance by 2, 4 or 8 planes: the last step of a slab should be a whole one.
+    """
+    return 2 if slab < 6 else 4 if slab < 12 else 8
+
+
+def _next(slab: int) -> int:
+    """The slab to try after one of so many planes."""
+    return slab * 2 if slab < 4 else slab * 3 // 2 // _step(slab) * _step(slab)
