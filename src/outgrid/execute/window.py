@@ -145,23 +145,27 @@ class Window(Rings):
                 (touch or touch_alone)(buffer)
         addresses = [buffer.address for buffer in self._buffers]
         super().__init__(plan, addresses, lambda table: table.ctypes.data)
+        self._memory = {
+            (ring.field, ring.index): (buffer, np.dtype(plan.dtype_of(ring.field)))
+            for ring, buffer in zip(plan.schedule.rings, self._buffers, strict=True)
+        }
 
-    def views(self, move: Move) -> list[np.ndarray]:
-        """The rows of ``move``, plane by plane, as arrays on the window's own memory."""
-        ring = self._rings[move.field, move.ring]
-        return [
-            self._rows(ring, address, len(move.rows)) for address in self.addresses(move).tolist()
-        ]
+    def views(self, move: Move, which: slice = slice(None)) -> list[np.ndarray]:
+        """The rows of ``move``, plane by plane, as arrays on the window's own memory.
+
+        Of all its planes, or of those ``which`` of them.
+        """
+        addresses = self.addresses(move)[which].tolist()
+        return [self._rows(move.field, move.ring, at, len(move.rows)) for at in addresses]
 
     def slots(self, field: str, index: int) -> list[np.ndarray]:
         """All slots of a ring as arrays on the window's own memory."""
         ring = self._rings[field, index]
         addresses = self._tables[field, index][: ring.planes].tolist()
-        return [self._rows(ring, address, self._plan.layout.window_rows) for address in addresses]
+        return [self._rows(field, index, at, self._plan.layout.window_rows) for at in addresses]
 
-    def _rows(self, ring: Ring, address: int, rows: int) -> np.ndarray:
-        buffer = self._buffers[self._plan.schedule.rings.index(ring)]
-        columns, dtype = self._plan.columns, self._plan.dtype_of(ring.field)
+    def _rows(self, field: str, index: int, address: int, rows: int) -> np.ndarray:
+        (buffer, dtype), columns = self._memory[field, index], self._plan.columns
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
         return cells.reshape(rows, columns)[:, : self._plan.schedule.shape[-1]]
 

@@ -45,8 +45,8 @@ __all__ = ["Arriving", "Initial", "Leaving", "Noted", "Observer", "Reached", "Wi
 class Window(Protocol):
     """The planes of a run that are in memory."""
 
-    def views(self, move: Move, /) -> Sequence[NDArray[np.generic]]:
-        """The planes that a transfer moves, in one piece or more."""
+    def views(self, move: Move, which: slice = ..., /) -> Sequence[NDArray[np.generic]]:
+        """The planes that a transfer moves, or those ``which`` of them, one by one."""
         ...
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,20 +103,14 @@ class Preview(Observer):
     ) -> None:
         """Look at a block on its way into the store."""
         if arrival.field == self._field and arrival.level == 0:
-            self._take(0, planes, rows, lambda plane: cells[plane - planes.start])
+            self._take(0, planes, rows, lambda which: list(cells[which]))
 
     def _leaving(self, put: Put, window: Window) -> None:
         """Look at planes on their way out of the window."""
         wanted = put.field == self._field and put.level == 0 and not put.seam
         if wanted and self._kept(put.state):
-            planes = put.there.planes
-
-            def plane_of(plane: int) -> NDArray[np.generic]:
-                first = put.first + plane - planes.start
-                (view,) = window.views(replace(put, first=first, last=first + 1))
-                return view
-
-            self._take(put.state, planes, put.there.rows, plane_of)
+            there = put.there
+            self._take(put.state, there.planes, there.rows, lambda which: window.views(put, which))
 
     def _kept(self, state: int) -> bool:
         """Whether a state is the first one after a whole number of spacings."""
@@ -133,19 +126,22 @@ class Preview(Observer):
         state: int,
         planes: range,
         rows: range,
-        plane_of: Callable[[int], NDArray[np.generic]],
+        planes_of: Callable[[slice], Sequence[NDArray[np.generic]]],
     ) -> None:
         """Sample ``rows`` of ``planes``; only those that the frame shows are looked at."""
         frame = self._frames.setdefault(state, np.zeros(self._shape, np.float32))
         left = self._left.setdefault(state, self._plan.schedule.planes * self._plan.layout.rows)
         if len(self._plan.schedule.shape) == 2:
-            for row in range(-(-planes.start // self.stride), -(-planes.stop // self.stride)):
-                frame[row] = plane_of(row * self.stride).reshape(-1)[:: self.stride]
+            row = -(-planes.start // self.stride)
+            which = slice(row * self.stride - planes.start, None, self.stride)
+            for number, plane in enumerate(planes_of(which)):
+                frame[row + number] = plane.reshape(-1)[:: self.stride]
         elif self._plan.schedule.planes // 2 in planes:
             shown = range(-(-rows.start // self.stride), -(-rows.stop // self.stride))
             first = shown.start * self.stride - rows.start
-            seen = plane_of(self._plan.schedule.planes // 2)[first :: self.stride, :: self.stride]
-            frame[shown.start : shown.stop] = seen
+            middle = self._plan.schedule.planes // 2 - planes.start
+            (plane,) = planes_of(slice(middle, middle + 1))
+            frame[shown.start : shown.stop] = plane[first :: self.stride, :: self.stride]
         self._left[state] = left - len(planes) * len(rows)
         if self._left[state] == 0:
             self._write(state, self._frames.pop(state))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +85,8 @@ class Pyramid(Observer):
             return
         for plane in put.there.planes:
             if plane == levels.taken:
-                first = put.first + plane - put.there.planes.start
-                (view,) = window.views(replace(put, first=first, last=first + 1))
+                number = plane - put.there.planes.start
+                (view,) = window.views(put, slice(number, number + 1))
                 levels.take(view.reshape(self.run.given.shape[1:]))
 
     def place(self, comm: Comm) -> Noted:

@@ -158,6 +158,8 @@ def levels(plan: Plan, advance: Advance) -> Iterator[tuple[Trip, int, int, range
 
 def row_updates(plan: Plan, advance: Advance) -> int:
     """Planes times rows times steps that one advance begins to update."""
+    passage = plan.schedule.passage
     return sum(
-        len(planes) * len(rows) for _, _, stage, planes, rows in levels(plan, advance) if stage == 0
+        passage(part.trip).row_updates_of(part.first, part.last, part.steps)
+        for part in advance.parts
     )

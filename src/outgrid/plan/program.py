@@ -231,14 +231,11 @@ class _Lowering:
         for flow, trip, planes in self._arriving(slab):
             ring = self.rings[flow.field, flow.ring]
             slots = self._slots(trip, planes.start, planes.stop)
-            busy = self.slot_put[flow.field, flow.ring]
             written, received = self._there_after(flow, trip, planes) or (0, 0)
-            put = max(written, *(busy[slot % ring.planes] for slot in slots))
-            busy = self.slot_sent[flow.field, flow.ring]
             gate = Gate(
                 advanced=self._free_after(ring, slots[-1]),
-                put=put,
-                sent=max(busy[slot % ring.planes] for slot in slots),
+                put=max(written, _latest(self.slot_put[flow.field, flow.ring], slots)),
+                sent=_latest(self.slot_sent[flow.field, flow.ring], slots),
                 received=received,
             )
             self.got += 1
@@ -260,8 +257,8 @@ class _Lowering:
             for trip in active:
                 planes = self._planes(slab, trip, ring.low, self.flows.passage(trip.index).touched)
                 slots = self._slots(trip, planes.start, planes.stop)
-                put = max(put, *(writing[slot % ring.planes] for slot in slots), 0)
-                sent = max(sent, *(sending[slot % ring.planes] for slot in slots), 0)
+                put = max(put, _latest(writing, slots))
+                sent = max(sent, _latest(sending, slots))
         gate = Gate(advanced=self.advanced, got=self.got_by_slab.pop(slab), put=put, sent=sent)
         self.advanced += 1
         return Advance(self.advanced - 1, parts=tuple(self._parts(slab)), gate=gate)
@@ -355,21 +352,17 @@ class _Lowering:
             first = part.stop
 
     def _send(self, flow: Flow, trip: Trip, planes: range, peer: int, piece: range) -> Send:
-        ring = self.rings[flow.field, flow.ring]
         self.sent += 1
-        busy = self.slot_sent[flow.field, flow.ring]
-        for slot in self._slots(trip, planes.start, planes.stop):
-            busy[slot % ring.planes] = self.sent
+        slots = self._slots(trip, planes.start, planes.stop)
+        _mark(self.slot_sent[flow.field, flow.ring], slots, self.sent)
         state, gate = self.schedule.states.within(trip.sweep + 1), Gate(advanced=self.advanced)
         move = self._move(self.sent - 1, flow, trip, state, planes)
         return Send(*move, gate=gate, peer=peer, piece=piece, turn=flow.turn)
 
     def _put(self, flow: Flow, trip: Trip, planes: range) -> Put:
-        ring = self.rings[flow.field, flow.ring]
         self.put += 1
-        busy = self.slot_put[flow.field, flow.ring]
-        for slot in self._slots(trip, planes.start, planes.stop):
-            busy[slot % ring.planes] = self.put
+        slots = self._slots(trip, planes.start, planes.stop)
+        _mark(self.slot_put[flow.field, flow.ring], slots, self.put)
         key = (flow.place, trip.index)
         if key not in self.written:
             oldest = self.trips.number(max(0, trip.sweep - 1), 0)
@@ -388,3 +381,22 @@ class _Lowering:
             raise InfeasiblePlan(f"trip {trip.index} passes writes that must be durable before it")
         gate = Gate(advanced=self.advanced, committed=before)
         return Put(*self._move(self.put - 1, flow, trip, state, planes), gate=gate)
+
+
+def _parts(length: int, slots: range) -> tuple[slice, slice]:
+    """Where ``slots`` that follow each other round a ring of that ``length`` lie in it."""
+    begin = slots.start % length
+    end = begin + min(len(slots), length)
+    return slice(begin, end), slice(0, max(0, end - length))
+
+
+def _latest(watermarks: list[int], slots: range) -> int:
+    """The largest watermark of some slots, 0 of none."""
+    straight, round_again = _parts(len(watermarks), slots)
+    return max(max(watermarks[straight], default=0), max(watermarks[round_again], default=0))
+
+
+def _mark(watermarks: list[int], slots: range, watermark: int) -> None:
+    """Set the watermark of some slots."""
+    for part in _parts(len(watermarks), slots):
+        watermarks[part] = [watermark] * len(watermarks[part])

@@ -25,7 +25,7 @@ from outgrid.plan.schedule.states import States
 from outgrid.plan.schedule.stored import Stored
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid
-from outgrid.plan.schedule.trip import Point, Span, Trip, Trips
+from outgrid.plan.schedule.trip import RECENT_TRIPS, Point, Span, Trip, Trips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +192,19 @@ class Schedule:
         """All passages of a block, a strip or the whole grid through the window, in order."""
         return Trips(self.depths, self.cutting.trips, self._spans, self.begin.part)
 
+    @cached_property
+    def _recent(self) -> dict[int, Passage]:
+        return {}
+
     def passage(self, trip: Trip) -> Passage:
-        """What a trip does."""
-        return Passage(self, trip)
+        """What a trip does; of the last few trips it is remembered."""
+        known = self._recent.get(trip.index)
+        if known is not None and (known.trip is trip or known.trip == trip):
+            return known
+        while len(self._recent) >= RECENT_TRIPS:
+            self._recent.pop(next(iter(self._recent)), None)
+        passage = self._recent[trip.index] = Passage(self, trip)
+        return passage
 
     def sweep(self, depth: int) -> Iterator[Passage]:
         """The passages of one sweep of ``depth`` steps."""
@@ -300,6 +310,21 @@ class Passage:
     def row_updates(self) -> int:
         """Rows of planes times steps that are updated."""
         return sum(self.covered(step).count for step in range(1, self.trip.depth + 1))
+
+    def row_updates_of(self, first: int, last: int, steps: range) -> int:
+        """Those of some steps under front positions [first, last): slabs are many."""
+        planes, rows, skew = self.trip.planes, self.trip.rows, self.of.skew
+        (end, bottom), (begin, top) = self.extents, (one.first for one in self.intervals)
+        below, above = planes.ends(0)
+        upright = len(rows.at(0, bottom, 0, top)) if rows.rise == rows.fall == 0 else None
+        total = 0
+        for step in steps:
+            back = skew.per_step * step + skew.shifts[0]
+            low = max(begin, first - back, planes.low + planes.rise * step + below)
+            high = min(end, last - back, planes.high + planes.fall * step + above)
+            if low < high:
+                total += (high - low) * (upright or len(rows.at(step, bottom, 0, top)))
+        return total
 
     @cached_property
     def entering(self) -> range:
