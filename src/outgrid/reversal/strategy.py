@@ -91,7 +91,8 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     """Plans of the runs of a gradient and the strategy: the fastest that fits the disk, or that
     which is asked for.
 
-    Raises UsageError for an unknown one, InfeasiblePlan where the disk has room for none.
+    All ranks call this and get the same: the least that one of them finds free counts. Raises
+    UsageError for an unknown one, InfeasiblePlan where the disk has room for none.
     """
     names = ("auto", *ADJOINTS)
     if adjoint not in names:
@@ -105,7 +106,7 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     _, posed = task.problem_back(piece, {}, np.zeros((problem.steps, 0)), weights, 0)
     back = api.planned(posed, **task.options)
     levels = ADJOINTS if task.kept else {"history": 0}
-    free = shutil.disk_usage(existing(task.out)).free
+    free = min(task.comm.share(shutil.disk_usage(existing(task.out)).free))
 
     def fastest(name: str, count: int) -> Strategy:
         """That of the longest history that fits: the less is made again. Of half of the steps at

@@ -480,10 +480,15 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _longest(problem: Problem, chunk: int, options: Mapping[str, Any]) -> int | None:
-    """The most steps of a run, so that what it keeps of traces takes little of the memory."""
+    """The most steps of a run, so that what it keeps of traces takes little of the memory.
+
+    Of the least that a rank has: all of them cut runs at the same steps.
+    """
     memory = options.get("memory")
     if not problem.receivers or memory is None:
         return None
-    limit_bytes = RunOptions.of(memory=limit_on_memory(memory, world().local)).memory_bytes
+    comm = world()
+    mine = RunOptions.of(memory=limit_on_memory(memory, comm.local)).memory_bytes
+    limit_bytes = min(comm.share(mine))
     steps = int(limit_bytes * TRACES_SHARE) // traced_bytes(problem)
     return None if steps >= problem.steps else max(1, steps // chunk) * chunk
