@@ -356,7 +356,9 @@ def test_a_gradient_goes_on_with_another_memory(tmp_path, monkeypatch, cut_off):
     )
     given = {"wrt": ["u"], "adjoint": "history", "depth": 1}
     objective = og.LeastSquares(rng.normal(size=(9, 1)))
-    monkeypatch.setattr(task, "TRACES_SHARE", 2.1 * traced_bytes(problem) / 2**30)  # two steps
+    monkeypatch.setattr(
+        task, "TRACES_SHARE", 2.1 * traced_bytes(problem.receivers) / 2**30
+    )  # two steps
     whole = og.gradient(problem, objective, out=tmp_path / "whole", memory="1GiB", **given)
     for advances in (11, 14):
         out = tmp_path / str(advances)
@@ -508,7 +510,8 @@ def test_traces_beyond_a_share_of_memory_cut_runs_and_change_no_byte(
     )
     given = {"wrt": ["c", "u"], "memory": "1GiB", "depth": 1, "adjoint": "history", **given}
     whole = og.gradient(problem, objective, out=tmp_path / "whole", **given)
-    monkeypatch.setattr(task, "TRACES_SHARE", 2.1 * traced_bytes(problem) / 2**30)  # two steps
+    traced = [*problem.receivers, *(problem.sources if "sources" in given["wrt"] else ())]
+    monkeypatch.setattr(task, "TRACES_SHARE", 2.1 * traced_bytes(traced) / 2**30)  # two steps
     out = tmp_path / "g"
     for advances in (6, 5):
         cut_off(advances, lambda: og.gradient(problem, objective, out=out, resume=True, **given))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from outgrid.config import RunOptions
 from outgrid.formats import InputFile
 from outgrid.formats.arrays import InputArray
 from outgrid.formats.levels import levels_bytes
 from outgrid.numbers import item_bytes
-from outgrid.stencil.points import corners
+from outgrid.stencil.points import Receiver, Source, corners
 from outgrid.stencil.problem import Problem
 
 SWEEP_BYTES = 100
@@ -88,9 +90,9 @@ def steps_bytes(problem: Problem) -> int:
     return problem.steps * site + LISTED_BYTES * sum(map(len, lists))
 
 
-def traced_bytes(problem: Problem) -> int:
-    """Bytes that a step takes of what receivers see, or of sources in their place."""
-    cells = sum(len(corners(receiver.position)) for receiver in problem.receivers)
+def traced_bytes(sites: Iterable[Source | Receiver]) -> int:
+    """Bytes that a step takes of what receivers at these places see, or of sources there."""
+    cells = sum(len(corners(site.position)) for site in sites)
     return cells * max(ITEM_BYTES * SEEN_COPIES, ITEM_BYTES * GIVEN_COPIES + LISTED_BYTES)
 
 

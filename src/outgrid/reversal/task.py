@@ -146,7 +146,8 @@ class Task:
             for step in range(snapshot.begin, problem.steps + 1, snapshot.every)
         }
         chunk = min(chunk, problem.steps)
-        longest = _longest(problem, chunk, options)
+        traced = [*problem.receivers, *(problem.sources if SOURCES in wrt else ())]
+        longest = _longest(traced_bytes(traced), problem.steps, chunk, options)
         cuts = Cuts(problem.steps, chunk, tuple(sorted(added)), longest, every)
         given = {"progress": False, **options}
         task = cls(problem, objective, tuple(wrt), out, cuts, every, history, given)
@@ -479,16 +480,13 @@ def _check_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def _longest(problem: Problem, chunk: int, options: Mapping[str, Any]) -> int | None:
-    """The most steps of a run, so that what it keeps of traces takes little of the memory.
+def _longest(step_bytes: int, steps: int, chunk: int, options: Mapping[str, Any]) -> int | None:
+    """The most steps of a run, so that its traces, of `step_bytes` each, take little of the memory.
 
     Of the least that a rank has: all of them cut runs at the same steps.
     """
-    memory = options.get("memory")
-    if not problem.receivers or memory is None:
-        return None
     comm = world()
-    mine = RunOptions.of(memory=limit_on_memory(memory, comm.local)).memory_bytes
-    limit_bytes = min(comm.share(mine))
-    steps = int(limit_bytes * TRACES_SHARE) // traced_bytes(problem)
-    return None if steps >= problem.steps else max(1, steps // chunk) * chunk
+    memory = limit_on_memory(options.get("memory"), comm.local)
+    limit_bytes = min(comm.share(RunOptions.of(memory=memory).memory_bytes))
+    most = int(limit_bytes * TRACES_SHARE) // max(1, step_bytes)
+    return None if most >= steps else max(1, most // chunk) * chunk
