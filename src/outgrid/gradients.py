@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
+from outgrid.fields import FieldArray
+from outgrid.formats.axis import Axis
 from outgrid.formats.npy import map_npy
 from outgrid.result import Result
 from outgrid.reversal.back import Back
@@ -32,6 +34,7 @@ from outgrid.reversal.strategy import GradientPlan, plan_of
 from outgrid.reversal.task import History, Task
 from outgrid.reversal.traces import NAME as TRACES
 from outgrid.reversal.traces import Traces
+from outgrid.stencil.meaning import described
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.reverse import Reverse, reverse
 from outgrid.units import suggest
@@ -58,10 +61,12 @@ ADDED = re.compile(r"added\.\d+\..+\.npy")
 
 @dataclass(frozen=True, slots=True)
 class Derivatives(Mapping[str, Any]):
-    """A gradient: `g["c"]` by a field is an array on disk, by a parameter a number or an array of
-    one per step, by a profile an array along its axis, by "sources" an array of (steps, sources).
+    """A gradient: `g["c"]` by a field is an array on disk that draws itself, like a field of a
+    result; by a parameter a number or an array of one per step, by a profile an array along its
+    axis, by "sources" an array of (steps, sources).
 
     `value` is that of the objective, None where it has none; `adjoint` the strategy that was taken.
+    `axes` says where the cells of the `fields` lie.
     """
 
     value: float | None
@@ -69,6 +74,7 @@ class Derivatives(Mapping[str, Any]):
     numbers: Mapping[str, Any]
     fields: tuple[str, ...]
     adjoint: str
+    axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict[str, tuple[Axis, ...]])
 
     def __getitem__(self, name: str) -> Any:
         if name in self.numbers:
@@ -77,7 +83,8 @@ class Derivatives(Mapping[str, Any]):
             raise UsageError(
                 f"the gradient was not computed for {name!r}{suggest(name, list(self))}"
             )
-        return map_npy(self.out / f"{name}.npy")
+        array, meaning = map_npy(self.out / f"{name}.npy"), (self.axes.get(name, ()), "")
+        return FieldArray.of(array, f"gradient by {name}", lambda: meaning)
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self.fields, *self.numbers))
@@ -165,14 +172,21 @@ def _made(
     task.remove(*(path.name for path in task.out.iterdir() if RUNS.fullmatch(path.name)))
     if task.comm.rank == 0:
         added = (path for path in task.out.iterdir() if ADDED.fullmatch(path.name))
-        written = (task.coefficient(field.name) for field in task.problem.stencil.coefficients)
+        written = (task.coefficient(one.name) for one in task.problem.stencil.coefficients)
         for path in (*added, *written, task.out / TRACES):
             path.unlink(missing_ok=True)
     given = {
         name: one if isinstance(one, float) else np.array(one) for name, one in numbers.items()
     }
     fields = tuple(name for name in task.wrt if name not in numbers)
-    return Derivatives(value, task.out, given, fields, strategy if task.kept else "linear")
+    axes = axes_of(task.problem, fields)
+    return Derivatives(value, task.out, given, fields, strategy if task.kept else "linear", axes)
+
+
+def axes_of(problem: Problem, fields: Sequence[str]) -> dict[str, tuple[Axis, ...]]:
+    """Where the cells of fields lie."""
+    meanings = described(problem, fields)
+    return {name: meanings[name][0] for name in fields}
 
 
 def _forward(

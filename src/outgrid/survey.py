@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from outgrid.comm import Comm, alone, world
 from outgrid.durable import replace_file
 from outgrid.errors import Error, UsageError
-from outgrid.gradients import Derivatives, gradient
+from outgrid.gradients import Derivatives, axes_of, gradient
 from outgrid.report.progress import Shown, follow, is_watched
 from outgrid.reversal.ending import going_on
 from outgrid.reversal.identity import identity
@@ -106,7 +106,8 @@ def shots(
         for name, one in finished["numbers"].items()
     }
     fields = tuple(name for name in wrt if name not in numbers)
-    return Derivatives(finished["value"], out, numbers, fields, finished["adjoint"])
+    axes = axes_of(problems[0], fields)
+    return Derivatives(finished["value"], out, numbers, fields, finished["adjoint"], axes)
 
 
 def _fired(

@@ -269,6 +269,20 @@ def test_a_gradient_goes_on_with_the_objective_that_it_began_with(tmp_path):
         og.gradient(problem, other, **given)
 
 
+def test_a_gradient_by_a_field_draws_itself(tmp_path):
+    pytest.importorskip("matplotlib")
+    grid, start = og.Grid(spacing=2.0, units="m"), {"u": np.eye(*SHAPE)}
+    problem = og.Problem("heat5", SHAPE, steps=1, parameters={"k": 0.1}, initial=start, grid=grid)
+    target = og.LeastSquares(final={"u": np.zeros(SHAPE)})
+    given = {"wrt": ["u"], "memory": "1GiB"}
+    one = og.gradient(problem, target, out=tmp_path / "g", **given)
+    for g in (one, og.shots([problem], [target], out=tmp_path / "sum", **given)):
+        assert type(g["u"]) is type(og.run(problem, out=tmp_path / "run", resume=True)["u"])
+        assert g["u"].name == "gradient by u"
+        assert [(axis.name, axis.units) for axis in g["u"].axes] == [("y", "m"), ("x", "m")]
+        assert g["u"].plot().axes
+
+
 def test_what_users_keep_beside_a_gradient_stays(tmp_path):
     initial = {"u": np.random.default_rng(8).uniform(size=SHAPE)}
     problem = og.Problem("heat5", SHAPE, steps=1, parameters={"k": 0.1}, initial=initial)
