@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid import api
+from outgrid.comm import world
 from outgrid.errors import UsageError
 from outgrid.gradients import Cotangents, gradient
 from outgrid.reversal.posed import check_names, posed
@@ -25,7 +27,7 @@ OF_GRADIENTS = ("adjoint", "chunk", "every", "history")
 
 class _Traces:
     """The traces of a problem with other values in place of what `wrt` names, and what they say
-    of a cotangent; each run in a folder of its own in `out`."""
+    of a cotangent; each run in a folder of its own in `out`, until its values are read."""
 
     def __init__(
         self, problem: Problem, wrt: Sequence[str], out: str | Path, options: Mapping[str, Any]
@@ -44,19 +46,31 @@ class _Traces:
         return posed(self.problem, dict(zip(self.wrt, values, strict=True)))
 
     def forward(self, *values: Any) -> NDArray[np.float64]:
-        """The traces, of (steps, receivers)."""
+        """The traces, of (steps, receivers); the way back needs nothing else of the run."""
         out = self.out / f"forward.{next(self.numbers)}"
         options = {key: value for key, value in self.options.items() if key not in OF_GRADIENTS}
-        return api.run(self.posed(values), out=out, **options).traces
+        traces = np.array(api.run(self.posed(values), out=out, **options).traces)
+        _remove(out)
+        return traces
 
     def back(self, bar: Any, *values: Any) -> tuple[NDArray[np.float64], ...]:
         """The cotangents of the values for one of the traces."""
         out, bars = self.out / f"back.{next(self.numbers)}", Cotangents(np.asarray(bar, float))
         g = gradient(self.posed(values), bars, wrt=self.wrt, out=out, **self.options)
-        return tuple(
-            np.asarray(g[name], float).reshape(np.shape(one))
+        made = tuple(
+            np.array(g[name], float).reshape(np.shape(one))
             for name, one in zip(self.wrt, values, strict=True)
         )
+        _remove(out)
+        return made
+
+
+def _remove(out: Path) -> None:
+    """Remove a run whose values are in memory, on all ranks."""
+    comm = world()
+    comm.share(None)
+    if comm.rank == 0:
+        shutil.rmtree(out)
 
 
 def _made(out: Path) -> int:
@@ -71,8 +85,9 @@ def jax_traces(
     """A function of JAX from what `wrt` names, arrays in that order, to traces.
 
     Fields have the grid's shape, parameters none. It has a `custom_vjp`, whose backward pass is
-    `og.gradient`, and calls back to the host. Runs lie in folders in `out`, beside those that are
-    there; `options` are those of `og.gradient`. Raises UsageError where JAX is missing.
+    `og.gradient`, and calls back to the host. Runs lie in folders of `out` until their values are
+    read, beside what is there; `options` are those of `og.gradient`. Raises UsageError where JAX is
+    missing.
     """
     try:
         jax: Any = import_module("jax")
@@ -111,9 +126,9 @@ def torch_traces(
     """A function of PyTorch from what `wrt` names, tensors in that order, to traces.
 
     Fields have the grid's shape, parameters none. It is a `torch.autograd.Function`, whose backward
-    pass is `og.gradient`; tensors of a GPU are copied to the host and back. Runs lie in folders in
-    `out`, beside those that are there; `options` are those of `og.gradient`. Raises UsageError
-    where PyTorch is missing.
+    pass is `og.gradient`; tensors of a GPU are copied to the host and back. Runs lie in folders of
+    `out` until their values are read, beside what is there; `options` are those of `og.gradient`.
+    Raises UsageError where PyTorch is missing.
     """
     try:
         torch: Any = import_module("torch")
