@@ -60,6 +60,18 @@ def test_a_history_is_the_states_rounded_once(dtype, options, states, tmp_path):
         assert found.tobytes() == values.tobytes()
 
 
+@pytest.mark.parametrize("stop", [5, 17])
+def test_a_history_of_halves_goes_on_where_a_run_was_cut_off(stop, states, tmp_path, cut_off):
+    out, kept = tmp_path / "out", [og.History("u", every=2, dtype="float16")]
+    given = {"memory": "512MiB", "tier": "direct"}
+    often = {"depth": 4, "slab_planes": 2, "commit_every": 1e-6, **given}
+    cut_off(stop, lambda: og.run(wave(snapshots=kept), out=out, **often))
+    assert not (out / "snapshot.0.npy").exists()
+    result = og.resume(out, depth=2, **given)
+    right = states["float32"][1::2].astype("float16")
+    assert result.snapshots[0].tobytes() == right.tobytes()
+
+
 def test_the_reference_executor_keeps_the_same(tmp_path, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
