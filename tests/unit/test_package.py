@@ -25,7 +25,7 @@ def test_what_is_public_is_listed_and_nothing_else_is():
 
 def test_the_reference_has_every_public_name():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text()
-    told = re.findall(r":: outgrid\.(\w+)", page)
+    told = re.findall(r":: outgrid\.(\w+)$", page, re.MULTILINE)
     plain = page.partition("Functions of a value")[2].partition("## ")[0]
     told += re.findall(r"`(\w+)`", plain)
     assert sorted([*told, "__version__", "remote"]) == sorted(outgrid.__all__)
