@@ -19,7 +19,6 @@ from outgrid.plan.schedule.subgrid import Box, common
 from outgrid.plan.schedule.trip import Trip, pieces
 
 RECENT_TRIPS = 3  # whose flows are kept
-RECENT_PASSAGES = 8  # kept: a slab asks several times for the same few
 Place = tuple[str, int, SeamKey | None]
 
 
@@ -64,17 +63,12 @@ class Flows:
         self._departures = {
             (departure.field, departure.level): departure for departure in schedule.departures
         }
-        self._passages: dict[int, Passage] = {}
         self._entering: dict[int, tuple[Flow, ...]] = {}
         self._leaving: dict[int, tuple[Flow, ...]] = {}
 
     def passage(self, index: int) -> Passage:
         """What a trip does."""
-        if index not in self._passages:
-            if len(self._passages) == RECENT_PASSAGES:
-                del self._passages[next(iter(self._passages))]
-            self._passages[index] = self.schedule.passage(self.trips[index])
-        return self._passages[index]
+        return self.schedule.passage(self.trips[index])
 
     def entering(self, trip: Trip) -> tuple[Flow, ...]:
         """What a trip reads: its rows of every level, and what it takes from seams."""

@@ -107,6 +107,7 @@ class _Lowering:
         # Watermarks of the gets that slabs need which are still to be computed, and the next slab.
         self.got_by_slab: dict[int, int] = {}
         self.arrived = self.first_slab
+        self._coming: tuple[int, list[tuple[Flow, Trip, range]]] = (self.first_slab - 1, [])
         # Commits so far when all that a trip leaves was durable, of the last two states, and the
         # last point that was named.
         self.durable = {-1: 0}
@@ -204,11 +205,17 @@ class _Lowering:
             put = max(put, written[index][1])
         return put
 
-    def _arriving(self, slab: int) -> Iterator[tuple[Flow, Trip, range]]:
-        for trip in self._active(slab):
-            for flow in self.flows.entering(trip):
-                for planes in self._moved(slab, trip, flow):
-                    yield flow, trip, planes
+    def _arriving(self, slab: int) -> list[tuple[Flow, Trip, range]]:
+        """What comes for a slab, which is asked for until there is room for it."""
+        if self._coming[0] != slab:
+            coming = [
+                (flow, trip, planes)
+                for trip in self._active(slab)
+                for flow in self.flows.entering(trip)
+                for planes in self._moved(slab, trip, flow)
+            ]
+            self._coming = slab, coming
+        return self._coming[1]
 
     def _has_room(self, slab: int) -> bool:
         """Whether the gets of ``slab`` may follow what was emitted so far (rules 2 and 3)."""

@@ -94,6 +94,8 @@ class Trips(Sequence[Trip]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Trip, ...]: ...
     def __getitem__(self, index: int | slice) -> Trip | tuple[Trip, ...]:
+        if isinstance(index, int) and index in self._recent:
+            return self._recent[index]
         numbers = range(len(self))[index]
         return self._make(numbers) if isinstance(numbers, int) else tuple(map(self._make, numbers))
 
