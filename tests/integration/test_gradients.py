@@ -534,3 +534,14 @@ def test_names_of_a_stencil_may_be_those_of_what_gradients_are_made_of(tmp_path)
         assert (there - back) / 2 == pytest.approx(float((g[name] * far).sum()), rel=1e-6)
     with pytest.raises(UsageError, match="'sources', which in wrt means"):
         og.gradient(problem, og.Total("energy"), wrt=["sources"], out=tmp_path / "s")
+
+
+def test_schemes_and_strips_change_no_byte_of_a_gradient(tmp_path):
+    problem = _problem("wave:2", (14, 12, 10), steps=3)
+    made = set[bytes]()
+    ways = [{"scheme": "plain"}, {"scheme": "skewed"}, {"scheme": "overlapped"}]
+    for number, way in enumerate([*ways, {"strip_rows": 5, "depth": 2}]):
+        out, given = tmp_path / str(number), {"wrt": ["c", "u"], "tier": "direct", **way}
+        g = og.gradient(problem, _objective(problem), out=out, memory="1GiB", **given)
+        made.add(b"".join(np.asarray(g[name]).tobytes() for name in given["wrt"]))
+    assert len(made) == 1
