@@ -25,7 +25,7 @@ __all__ = ["Outcome", "draw", "prepare", "run", "run_reference", "tell"]
 JOB, REFERENCE_JOB = "tsunami.toml", "reference.toml"
 RUN, REFERENCE = "run", "reference"
 REFERENCE_EDGE, REFERENCE_STEPS = 4096, 120
-PREVIEW_EDGE = 1024
+SNAPSHOT = "snapshot.0.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,7 @@ def prepare(scene: Scene, folder: Path) -> None:
     _clear(folder)
     folder.mkdir(parents=True, exist_ok=True)
     deepest_metres = write_depth(load_sea_floor(), scene.region, folder / "h.npy")
-    preview = min(PREVIEW_EDGE, scene.columns)
-    (folder / JOB).write_text(scene.job(deepest_metres, preview))
+    (folder / JOB).write_text(scene.job(deepest_metres))
     edge = min(REFERENCE_EDGE, scene.columns)
     (folder / REFERENCE_JOB).write_text(scene.reference_job(edge, REFERENCE_STEPS))
 
@@ -103,8 +102,7 @@ def draw(scene: Scene, folder: Path, record: Record) -> tuple[Path, Path]:
     picture, animation = folder / "wave.png", folder / "wave.gif"
     seconds = scene.steps * record.problem["parameters"]["dt"]
     draw_picture(scene, floor, run / record.fields["eta"], seconds, picture)
-    if record.preview is not None:
-        draw_animation(scene, floor, run / record.preview, animation)
+    draw_animation(scene, floor, run / SNAPSHOT, animation)
     return picture, animation
 
 

@@ -59,11 +59,11 @@ def draw_picture(
     figure.savefig(picture, dpi=80)
 
 
-def draw_animation(scene: Scene, floor: SeaFloor, preview: Path, animation: Path) -> None:
-    """Animate the frames (n, rows, columns) of the whole region in `preview` around the source."""
+def draw_animation(scene: Scene, floor: SeaFloor, kept: Path, animation: Path) -> None:
+    """Animate the frames (n, rows, columns) of the whole region in `kept` around the source."""
     from PIL import Image
 
-    frames = np.load(preview, mmap_mode="r", allow_pickle=False)
+    frames = np.load(kept, mmap_mode="r", allow_pickle=False)
     window = _window_near_source(scene)
     rows, columns = (
         slice(round(part.start * pixels / cells), round(part.stop * pixels / cells))

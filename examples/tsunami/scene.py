@@ -26,6 +26,8 @@ ANGLE = math.radians(37)
 HEIGHT_METRES = 2.0
 LEAST_COLUMNS = 64
 
+FRAMES, FRAME_COLUMNS = 40, 1024  # of the animation, at most so many columns
+
 # Heights of the surface count from a level below the sea at rest. The equation sees differences
 # only, so the wave is the same; but around a wave on 0 lies a belt of numbers too small to be
 # normal, with which processors compute a hundred times slower.
@@ -41,7 +43,6 @@ class Scene:
 
     columns: int
     steps: int
-    depth: int
     memory: str
 
     def __post_init__(self) -> None:
@@ -80,7 +81,7 @@ class Scene:
         athwart = f"({down} * {cosine} - {across} * {sine}) / {max(4, WIDTH * self.columns):.0f}"
         return f"{REST_METRES} + {HEIGHT_METRES} * exp(-({along})**2 - ({athwart})**2)"
 
-    def job(self, deepest_metres: float, preview: int) -> str:
+    def job(self, deepest_metres: float) -> str:
         """The job file of the run, beside the depth in h.npy."""
         region = self.region
         return f"""\
@@ -102,11 +103,14 @@ dx = {region.cell_metres!r}
 eta = "{self.surface()}"
 h = "h.npy"
 
+[[problem.snapshots]]  # for the animation
+field = "eta"
+every = {max(1, self.steps // FRAMES)}
+stride = {-(-self.columns // FRAME_COLUMNS)}
+
 [run]
 memory = "{self.memory}"
-depth = {self.depth}
 out = "run"
-preview = {preview}
 """
 
     def reference_job(self, edge: int, steps: int) -> str:
@@ -137,4 +141,4 @@ out = "reference"
 """
 
 
-DEFAULT_SCENE = Scene(columns=12288, steps=2400, depth=60, memory="128MiB")
+DEFAULT_SCENE = Scene(columns=12288, steps=2400, memory="128MiB")

@@ -59,7 +59,9 @@ def test_the_demonstration_runs_small_and_again(tmp_path, capsys):
     surface, depth = np.load(out / "run/eta.npy"), np.load(out / "h.npy")
     assert np.isfinite(surface).all()
     assert 1.5 < surface.max() < 4
-    assert np.abs(surface[depth == 0] - np.load(out / "run/preview.npy")[0][depth == 0]).max() == 0
+    assert (
+        np.abs(surface[depth == 0] - np.load(out / "run/snapshot.0.npy")[0][depth == 0]).max() == 0
+    )
     for picture in ("wave.png", "wave.gif"):
         with Image.open(out / picture) as image:
             assert image.width > 600
