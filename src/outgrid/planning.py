@@ -157,10 +157,11 @@ class Planning:
     def forms(self, problem: Problem) -> tuple[Problem, ...]:
         """The problem with temporaries kept, and the other form that it may be computed in.
 
-        That one computes temporaries again that the rates of cores and caches say so of.
+        That one computes temporaries again that the rates of cores and caches say so of. Where the
+        options leave no choice, there is one form.
         """
         if self.options.device != "cpu" or (self.options.temporaries or "auto") != "auto":
-            return (problem,)
+            return (self.settled(problem).problem,)
         threads = self.options.threads or self.machine.cores
         chosen: tuple[str, ...] = ()
         least = _seconds(problem, chosen, self.machine, threads)

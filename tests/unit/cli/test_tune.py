@@ -70,6 +70,28 @@ def test_a_job_is_tuned_and_plans_find_it(efforts, tmp_path, capsys):
     assert "other programs took 40 % of the processors" in said
 
 
+FLOW = """
+import outgrid as og
+
+@og.stencil
+def flow(u):
+    q = og.temporary(u[1, 0, 0] - u, name="q")
+    return u + 0.1 * (q - q[-1, 0, 0])
+"""
+
+
+@pytest.mark.parametrize(("temporaries", "again"), [("keep", ()), ("recompute", ("q",))])
+def test_the_form_is_measured_that_the_job_uses(temporaries, again, efforts, tmp_path, monkeypatch):
+    forms = []
+    monkeypatch.setattr(verb, "load_kernel", lambda form: forms.append(form) or KERNEL)
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / "job.toml").write_text(JOB.replace("heat7", "flow.py:flow"))
+    job = str(tmp_path / "job.toml")
+    assert main(["tune", job, "--set", f"temporaries={temporaries}"]) == 0
+    assert [form.stencil.recomputed for form in forms] == [again]
+    assert efforts == ["patient"]
+
+
 def test_a_gpu_has_nothing_to_tune(efforts, tmp_path, capsys):
     assert main(["tune", str(tmp_path / "job.toml"), "--set", "device=gpu"]) == 2
     assert "nothing to tune" in capsys.readouterr().err
