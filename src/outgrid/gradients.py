@@ -30,7 +30,7 @@ from outgrid.reversal.objective import (
     said,
 )
 from outgrid.reversal.progress import NAME, begun, new
-from outgrid.reversal.strategy import GradientPlan, plan_of
+from outgrid.reversal.strategy import GradientPlan, longest_back, plan_of
 from outgrid.reversal.task import History, Task
 from outgrid.reversal.traces import NAME as TRACES
 from outgrid.reversal.traces import Traces
@@ -257,6 +257,26 @@ def plan_gradient(
         Task.checked(problem, given, wrt, Path(out), chunk or every, every, history, options),
         adjoint,
     )
+
+
+def run_back(
+    problem: Problem,
+    objective: Objective,
+    *,
+    wrt: Sequence[str],
+    out: str | Path,
+    chunk: int | None = None,
+    every: int = 1,
+    history: str = "same",
+    **options: Any,
+) -> Problem:
+    """The longest run back in time of a gradient, for plans and measurements of its kernel.
+
+    The files that it would read are not there. Arguments are those of `gradient`.
+    """
+    options.pop("adjoint", None)  # decides which states are there, not what is made of them
+    given = chunk or every, every, history, options
+    return longest_back(Task.checked(problem, objective, wrt, Path(out), *given))
 
 
 def adjoint(problem: Problem, *, wrt: Sequence[str] = (), steps: int = 1) -> Reverse:

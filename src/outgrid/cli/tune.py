@@ -1,4 +1,4 @@
-"""`outgrid tune JOB.toml`: search longer for the fastest tiles of a job's kernel, and keep them."""
+"""`outgrid tune JOB.toml`: search longer for the fastest tiles of a job, and keep them."""
 
 import argparse
 import sys
@@ -11,16 +11,25 @@ import msgspec
 from outgrid import pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
 from outgrid.cli.parser import examples
+from outgrid.comm import world
+from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.execute.calibrate import least_planes
 from outgrid.execute.kernels import load_kernel
+from outgrid.gradients import run_back
+from outgrid.job import Job
 from outgrid.lines import align, format_count, format_share
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.model import MOST_GROUP, Plan
 from outgrid.plan.tiling import tile_levels
 from outgrid.planning import calibration
 from outgrid.probe.profile import known_machine
+from outgrid.reversal.asked import asked
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_rate, format_seconds
+
+Measured = Mapping[tuple[str, ...], tuple[Problem, Calibration]]
+"""Forms of a problem and their rates, by the temporaries that each computes again."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         ("outgrid tune job.toml", "once, on an idle machine; plans of the job then use the result"),
         ("outgrid tune job.toml --memory 4GiB --json", ""),
+        ("outgrid tune job.toml --set threads=8", "for ranks that have 8 cores each"),
     )
     add_job_arguments(parser)
     add_json_argument(parser)
@@ -35,51 +45,85 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, keep the rates, and print what was found and what it gains."""
+    if (ranks := world().size) > 1:
+        raise UsageError(
+            f"{ranks} ranks were started, and kernels are tuned by one process: start outgrid tune "
+            "without them, with --set threads=N for the N cores that each rank has"
+        )
     job = job_from(arguments)
-    problem, options = job.problem, msgspec.structs.replace(job.options, effort="patient")
+    options = msgspec.structs.replace(job.options, effort="patient")
     if options.device != "cpu":
         raise UsageError(f"kernels of device {options.device} have no tiles: nothing to tune")
-    before = pipeline.plan(problem, options)
-    machine = known_machine(options.scratch or options.out)
-    print("measuring the kernel: about a minute or two", file=sys.stderr)
-    begin = time.monotonic()
-    measured: dict[tuple[str, ...], Calibration] = {}
-    for form in pipeline.forms(problem, options):
-        kernel = load_kernel(form)
-        rates = calibration(form, options, machine, kernel, again=True, beside=before.tile)
-        if rates is None:
-            raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
-        measured[form.stencil.recomputed] = rates
-    seconds = time.monotonic() - begin
-    after = pipeline.plan(problem, options)
-    found = _found(problem, before, after, measured) | {"seconds": seconds}
+    problems = _problems(job)
+    for problem in problems.values():
+        for form in pipeline.forms(problem, options):
+            _check_planes(form)
+    found = {way: _tuned(problem, options, way) for way, problem in problems.items()}
     if arguments.json:
-        print_json(found)
+        told = dict(found[""])
+        if "back" in found:
+            told["back"] = found["back"]
+        print_json(told)
     else:
-        print(_text(found))
+        print(align([row for way, one in found.items() for row in _rows(one, way)]))
     return 0
 
 
-def _found(
-    problem: Problem, before: Plan, after: Plan, measured: Mapping[tuple[str, ...], Calibration]
-) -> dict[str, Any]:
-    """Tiles of the plans before and now, at the rates that were measured now.
+def _problems(job: Job) -> dict[str, Problem]:
+    """What has a kernel of its own: the problem, and the runs back of its gradient as "back"."""
+    problems = {"": job.problem}
+    if job.gradient is not None:
+        objective, keywords = asked(job)
+        problems["back"] = run_back(job.problem, objective, out=job.options.results, **keywords)
+    return problems
 
-    These are there for each form of the problem, by the temporaries that it computes again.
-    """
+
+def _check_planes(problem: Problem) -> None:
+    planes, least = problem.shape[0], least_planes(problem)
+    if planes < least:
+        raise InfeasiblePlan(
+            f"a kernel that reads {problem.stencil.radius[0]} planes beyond a cell is measured on "
+            f"{least} planes or more, and the grid has {planes}: there is nothing to tune, and "
+            "plans estimate the rates"
+        )
+
+
+def _tuned(problem: Problem, options: RunOptions, way: str) -> dict[str, Any]:
+    """Measure the forms that a problem may be computed in, and tell what that gains."""
+    before = pipeline.plan(problem, options)
+    machine = known_machine(options.scratch or options.out)
+    which = "kernel of the runs back" if way else "kernel"
+    print(f"measuring the {which}: about a minute or two", file=sys.stderr)
+    begin = time.monotonic()
+    measured: dict[tuple[str, ...], tuple[Problem, Calibration]] = {}
+    for form in pipeline.forms(problem, options):
+        kernel, again = load_kernel(form), form.stencil.recomputed
+        beside = before.tile if again == before.recomputed else None
+        rates = calibration(form, options, machine, kernel, again=True, beside=beside)
+        if rates is None:
+            raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
+        measured[again] = form, rates
+    seconds = time.monotonic() - begin
+    after = pipeline.plan(problem, options)
+    return _found(before, after, measured) | {"seconds": seconds}
+
+
+def _found(before: Plan, after: Plan, measured: Measured) -> dict[str, Any]:
+    """Tiles of the plans before and now, at the rates that were measured now."""
 
     def told(plan: Plan) -> dict[str, Any]:
-        rates = measured[plan.recomputed]
-        sample = rates.of(tile_levels(plan.tile, problem), plan.tile)
+        form, rates = measured[plan.recomputed]
+        sample = rates.of(tile_levels(plan.tile, form), plan.tile)
         tile = msgspec.to_builtins(plan.tile)
         return {"tile": tile, "updates_per_second": _rate(rates, sample, plan)}
 
+    every = [rates for _, rates in measured.values()]
     return {
         "before": told(before),
         "after": told(after),
-        "tiles": sum(len(rates.samples) for rates in measured.values()),
-        "others_share": max(rates.others_share for rates in measured.values()),
-        "disturbed": any(rates.disturbed for rates in measured.values()),
+        "tiles": sum(len(rates.samples) for rates in every),
+        "others_share": max(rates.others_share for rates in every),
+        "disturbed": any(rates.disturbed for rates in every),
     }
 
 
@@ -90,23 +134,23 @@ def _rate(rates: Calibration, sample: Sample | None, plan: Plan) -> float | None
     return rates.rate(sample, plan.depth, slab)
 
 
-def _text(found: dict[str, Any]) -> str:
+def _rows(found: dict[str, Any], way: str) -> list[tuple[str, str]]:
     before, after = found["before"], found["after"]
     rows = [
         (
-            "measured",
+            f"{way} measured".strip(),
             f"{format_count(found['tiles'], 'tile')} in {format_seconds(found['seconds'])}",
         ),
-        ("before", _tile(before)),
-        ("now", _tile(after)),
+        (f"{way} before".strip(), _tile(before)),
+        (f"{way} now".strip(), _tile(after)),
     ]
     if before["updates_per_second"] and after["updates_per_second"]:
         gain = after["updates_per_second"] / before["updates_per_second"]
-        rows.append(("gain", f"{gain:.2f} times as fast"))
+        rows.append((f"{way} gain".strip(), f"{gain:.2f} times as fast"))
     if found["disturbed"]:
         share = format_share(found["others_share"])
         rows.append(("busy", f"other programs took {share} of the processors: tune again later"))
-    return align(rows)
+    return rows
 
 
 def _tile(told: dict[str, Any]) -> str:

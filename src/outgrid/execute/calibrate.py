@@ -284,6 +284,11 @@ def calibration_path(problem: Problem, options: RunOptions, machine: Machine) ->
     return cache_folder() / "calibrations" / f"{digest}.json"
 
 
+def least_planes(problem: Problem) -> int:
+    """Planes without which a kernel is not measured: fronts of tiles have no way to go."""
+    return 8 * problem.stencil.radius[0] + 8
+
+
 def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> Problem | None:
     """The problem on a grid that fits ``room_bytes``, with rows of the same length.
 
@@ -292,7 +297,7 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     stencil = problem.stencil
     rings = sum(ring_count(field, stencil) for field in stencil.fields)
     room = (room_bytes - 2 * rings * GUARD_BYTES) // rings
-    least = max(LEAST_PLANES, 8 * stencil.radius[0] + 8)
+    least = max(LEAST_PLANES, least_planes(problem))
     rows = ()
     if problem.ndim == 3:
         held = room // ITEM_BYTES[problem.dtype]
@@ -306,7 +311,7 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     planes = min(planes, most, max(problem.shape[0], 2 * stencil.radius[0] + 1))
     if most_cells is not None:
         planes = min(planes, max(least, most_cells // math.prod(shape)))
-    if planes < 8 * stencil.radius[0] + 8:
+    if planes < least_planes(problem):
         return None
     zeros = {field.name: 0.0 for field in stencil.fields}
     values: dict[str, Any] = {

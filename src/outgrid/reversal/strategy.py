@@ -16,9 +16,10 @@ from outgrid.numbers import item_bytes
 from outgrid.plan.model import Plan
 from outgrid.reversal.cuts import most_kept, steps_forward
 from outgrid.reversal.task import Task
+from outgrid.stencil.problem import Problem
 from outgrid.units import format_bytes, format_seconds, suggest
 
-__all__ = ["ADJOINTS", "GradientPlan", "Strategy", "plan_of"]
+__all__ = ["ADJOINTS", "GradientPlan", "Strategy", "longest_back", "plan_of"]
 
 ADJOINTS: Mapping[str, int] = {"history": 0, "recompute": 1, "multistage": 2}
 """Levels of states that are kept, by strategy: the history is that from one of the last level to
@@ -97,14 +98,11 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
     names = ("auto", *ADJOINTS)
     if adjoint not in names:
         raise UsageError(f"unknown adjoint {adjoint!r}{suggest(adjoint, names)}")
-    problem, cuts = task.problem, task.cuts
+    cuts = task.cuts
     part = 0, cuts.longest_part, None
     forward = api.planned(task.part(*part), **task.options)
     kept = api.planned(task.part(*part, task.watched), **task.options) if task.kept else forward
-    piece = max(cuts.pieces(0, problem.steps), key=lambda piece: len(piece.firsts))
-    weights = {name: [0.0] * problem.steps for name in task.reduced}
-    _, posed = task.problem_back(piece, {}, np.zeros((problem.steps, 0)), weights, 0)
-    back = api.planned(posed, **task.options)
+    back = api.planned(longest_back(task), **task.options)
     levels = ADJOINTS if task.kept else {"history": 0}
     free = min(task.comm.share(shutil.disk_usage(existing(task.out)).free))
 
@@ -142,6 +140,15 @@ def plan_of(task: Task, adjoint: str) -> GradientPlan:
         fitting = asked
     chosen = min(fitting, key=lambda one: one.seconds)
     return GradientPlan(forward, kept, back, cuts.chunk, strategies, chosen, free)
+
+
+def longest_back(task: Task) -> Problem:
+    """The longest run back in time, before there are states and residuals for it to read."""
+    steps = task.problem.steps
+    piece = max(task.cuts.pieces(0, steps), key=lambda piece: len(piece.firsts))
+    weights = {name: [0.0] * steps for name in task.reduced}
+    _, posed = task.problem_back(piece, {}, np.zeros((steps, 0)), weights, 0)
+    return posed
 
 
 def _strategy(

@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from outgrid import planning
@@ -11,9 +12,11 @@ from outgrid.cli import tune as verb
 from outgrid.comm import Serial
 from outgrid.config import RunOptions
 from outgrid.execute.others import Others
+from outgrid.gradients import plan_gradient
 from outgrid.job import load_job
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.tiling import tile_levels
+from outgrid.reversal.asked import asked
 
 JOB = """
 [problem]
@@ -95,6 +98,41 @@ def test_the_form_is_measured_that_the_job_uses(temporaries, again, efforts, tmp
 def test_a_gpu_has_nothing_to_tune(efforts, tmp_path, capsys):
     assert main(["tune", str(tmp_path / "job.toml"), "--set", "device=gpu"]) == 2
     assert "nothing to tune" in capsys.readouterr().err
+    assert efforts == []
+
+
+def test_the_runs_back_of_a_gradient_are_tuned_and_found(efforts, tmp_path, capsys):
+    np.save(tmp_path / "end.npy", np.zeros((64, 64, 64)))
+    table = '[gradient]\nwrt = ["k"]\nfinal = { u = "end.npy" }\n'
+    (tmp_path / "job.toml").write_text(JOB + table)
+    job = str(tmp_path / "job.toml")
+    assert main(["tune", job, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["after"]["updates_per_second"] == pytest.approx(3e9)
+    assert found["back"]["before"]["updates_per_second"] == pytest.approx(1e9)
+    assert efforts == ["patient", "patient"]
+    assert main(["tune", job]) == 0
+    assert "\n  back measured " in capsys.readouterr().out
+    objective, keywords = asked(load_job(tmp_path / "job.toml", {}))
+    problem = load_job(tmp_path / "job.toml", {}).problem
+    plan = plan_gradient(problem, objective=objective, out=tmp_path / "slope", **keywords)
+    for way in (plan.forward, plan.back):
+        assert any("kernel rate measured" in note for note in way.notes)
+
+
+def test_thin_grids_are_not_told_to_raise_the_memory_limit(efforts, tmp_path, capsys):
+    (tmp_path / "job.toml").write_text(JOB.replace("[64,", "[12,"))
+    assert main(["tune", str(tmp_path / "job.toml")]) == 3
+    said = capsys.readouterr().err
+    assert "16 planes or more, and the grid has 12" in said
+    assert "memory" not in said
+    assert efforts == []
+
+
+def test_ranks_do_not_tune(efforts, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verb, "world", lambda: SimpleNamespace(size=3))
+    assert main(["tune", str(tmp_path / "job.toml")]) == 2
+    assert "threads=N" in capsys.readouterr().err
     assert efforts == []
 
 
