@@ -45,7 +45,7 @@ class Calibration:
 
     Over slabs of n planes one update takes ``border_seconds / n`` more than on an unbroken front:
     at every border each level meets planes that have left the cache. None where not measured.
-    It is that of tiles which have none of their own.
+    It is that of diamonds which have none of their own.
 
     A ``patient`` one is of more tiles and repetitions. Meanwhile other programs took
     ``others_share`` of the processors.
@@ -62,18 +62,39 @@ class Calibration:
         return self.others_share >= DISTURBING_SHARE
 
     def border(self, sample: Sample) -> float | None:
-        """What a border between slabs costs a tile, in seconds."""
-        return self.border_seconds if sample.border_seconds is None else sample.border_seconds
+        """What a border between slabs costs a tile, in seconds.
+
+        A plain sweep begins each step anew there, so diamonds do not tell what it costs: one that
+        has no measurement of its own has the largest that was measured of others.
+        """
+        if sample.border_seconds is not None:
+            return sample.border_seconds
+        if sample.levels > 1:
+            return self.border_seconds
+        plain = (s.border_seconds for s in self.samples if s.levels == 1)
+        return max((border for border in plain if border is not None), default=None)
 
     def best(self, depth: int, slab: int | None = None) -> Sample | None:
         """The fastest tile for sweeps of ``depth`` steps, None where nothing fits was measured.
 
         Over slabs of ``slab`` planes, or on a front that is not broken. A sweep of several steps
         may go level by level too, at the rate of the plain sweep but for borders: so do stencils of
-        very many operations, which memory does not hold up.
+        very many operations, which memory does not hold up. It stores nothing past the caches, and
+        is not compared over slabs where borders were measured of diamonds alone.
         """
-        fitting = [s for s in self.samples if s.levels == 1 or depth >= 2]
+        if depth < 2:
+            return self.plain(alone=True)
+        told = slab is None or self.border_seconds is None
+        fitting = [s for s in self.samples if not s.stream and (told or self.border(s) is not None)]
         return max(fitting, key=lambda sample: self.rate(sample, depth, slab), default=None)
+
+    def plain(self, alone: bool) -> Sample | None:
+        """The fastest plain sweep, None where none was measured.
+
+        What it stores past the caches is far for another step, so that is for steps ``alone``.
+        """
+        fitting = [s for s in self.samples if s.levels == 1 and (alone or not s.stream)]
+        return max(fitting, key=lambda sample: sample.updates_per_second, default=None)
 
     def rate(
         self, sample: Sample, depth: int, slab: int | None = None, unknown: float = 0.0

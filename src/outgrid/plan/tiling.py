@@ -135,8 +135,10 @@ def choose_tile(
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
             raise UsageError(f"tile_{name} = {wanted}: {reason}; leave it out")
     if depth < 2 or together:
+        alone = depth < 2
         fused = len(problem.stencil.stages) > 1 and not together
-        return _by_level(options, calibration.best(1) if calibration else None, depth < 2, fused)
+        plain = calibration.plain(alone) if calibration else None
+        return _by_level(options, plain, alone, fused)
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     asked = options.tile_rows or options.tile_columns or options.tile_band

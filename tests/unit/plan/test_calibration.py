@@ -26,7 +26,7 @@ def test_thin_slabs_prefer_a_tile_whose_borders_cost_less():
     calibration = Calibration((*MEASURED.samples, wide), 0.5e-9)
     assert calibration.best(64) == calibration.best(64, 200) == wide
     assert calibration.best(64, 8) == Sample(16, 4, 3e9)
-    assert (calibration.border(wide), calibration.border(MEASURED.samples[0])) == (2e-9, 0.5e-9)
+    assert (calibration.border(wide), calibration.border(MEASURED.samples[1])) == (2e-9, 0.5e-9)
 
 
 def test_level_by_level_borders_cost_too():
@@ -35,6 +35,26 @@ def test_level_by_level_borders_cost_too():
     assert calibration.best(64) == calibration.best(1, 8) == plain
     assert calibration.rate(plain, 1, 8) == 3.1e9
     assert calibration.best(64, 8) == Sample(16, 4, 3e9, border_seconds=0.1e-9)
+
+
+def test_plain_sweeps_do_not_have_the_border_of_diamonds():
+    plain, pairs = Sample(1, 4, 3.1e9, border_seconds=1e-9), Sample(1, 4, 3.05e9, group=2)
+    diamond = Sample(16, 4, 3e9, border_seconds=0.1e-9)
+    calibration = Calibration((plain, pairs, diamond), 0.1e-9)
+    assert calibration.border(pairs) == 1e-9
+    assert calibration.best(64, 8) == diamond
+    untold = Calibration((pairs, diamond), 0.1e-9)
+    assert untold.border(pairs) is None
+    assert untold.best(64, 8) == diamond
+    assert untold.best(64) == untold.best(1, 8) == pairs
+
+
+def test_what_is_stored_past_the_caches_is_for_steps_alone():
+    stream, plain = Sample(1, 4, 3.2e9, stream=True), Sample(1, 4, 2e9)
+    calibration = Calibration((stream, plain, Sample(16, 4, 3e9)))
+    assert calibration.best(64) == Sample(16, 4, 3e9)
+    assert calibration.best(1) == calibration.plain(alone=True) == stream
+    assert calibration.plain(alone=False) == plain
 
 
 def test_nothing_measured_nothing_chosen():
