@@ -2,7 +2,9 @@
 
 import gc
 import re
+import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import pytest
@@ -123,3 +125,25 @@ def test_what_is_seen_in_each_step_counts_against_the_limit():
     assert planned(1000, memory=limit + parse_bytes("1MiB"))
     with pytest.raises(InfeasiblePlan):
         planned(1000, given=given, memory=limit)
+
+
+@pytest.fixture
+def hasty():
+    """Threads take turns at nearly every instruction."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_threads_may_ask_at_once_what_trips_do():
+    schedule = planned(40, strip_rows=8).schedule
+    trips = [schedule.trips[index] for index in range(24)]
+
+    def ask(times):
+        for trip in trips * times:
+            assert schedule.passage(trip).trip is trip
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(ask, [4000] * 3))

@@ -197,12 +197,12 @@ class Schedule:
         return {}
 
     def passage(self, trip: Trip) -> Passage:
-        """What a trip does; of the last few trips it is remembered."""
+        """What a trip does; of the last few trips it is remembered. Threads may ask at once."""
         known = self._recent.get(trip.index)
         if known is not None and (known.trip is trip or known.trip == trip):
             return known
-        while len(self._recent) >= RECENT_TRIPS:
-            self._recent.pop(next(iter(self._recent)), None)
+        for old in list(self._recent)[: 1 - RECENT_TRIPS]:  # a copy, made in one go
+            self._recent.pop(old, None)
         passage = self._recent[trip.index] = Passage(self, trip)
         return passage
 

@@ -94,20 +94,22 @@ class Trips(Sequence[Trip]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Trip, ...]: ...
     def __getitem__(self, index: int | slice) -> Trip | tuple[Trip, ...]:
-        if isinstance(index, int) and index in self._recent:
-            return self._recent[index]
+        if isinstance(index, int) and (known := self._recent.get(index)) is not None:
+            return known
         numbers = range(len(self))[index]
         return self._make(numbers) if isinstance(numbers, int) else tuple(map(self._make, numbers))
 
     def _make(self, index: int) -> Trip:
-        if index not in self._recent:
-            if len(self._recent) == RECENT_TRIPS:
-                del self._recent[next(iter(self._recent))]
-            sweep = bisect_right(self._firsts, index) - 1
-            part, depth = index - self._firsts[sweep], self._depths[sweep]
-            spans = self._spans(sweep, part, depth)
-            self._recent[index] = Trip(index, sweep, part, self._done[sweep], depth, *spans)
-        return self._recent[index]
+        known = self._recent.get(index)
+        if known is not None:
+            return known
+        for old in list(self._recent)[: 1 - RECENT_TRIPS]:  # a copy: other threads may ask too
+            self._recent.pop(old, None)
+        sweep = bisect_right(self._firsts, index) - 1
+        part, depth = index - self._firsts[sweep], self._depths[sweep]
+        spans = self._spans(sweep, part, depth)
+        trip = self._recent[index] = Trip(index, sweep, part, self._done[sweep], depth, *spans)
+        return trip
 
 
 def mirrored(cells: range, extent: int) -> range:
