@@ -137,6 +137,7 @@ def problem(
         {"even": 1 / even, "odd": 1 / odd, "lid": speed},
         {"y": "periodic"} if width else "frozen",
         dict.fromkeys(NAMES, 0.0) | {"kind": f"where({wall} > 0, 1, 2 * (z == nz - 1))"},
+        dtypes={"kind": "uint8"},
     )
 
 
