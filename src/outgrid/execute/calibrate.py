@@ -44,6 +44,7 @@ from outgrid.plan.tiling import (
     band_rows,
     choose_tile,
     columns_cut,
+    levels_round,
     tile_levels,
     tile_slope,
 )
@@ -113,7 +114,8 @@ def calibrate(
             plains += [replace(trial, stream=True) for trial in plains]
             trials.run(plains[len(plains) // 2 :])
         reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
-        levels = [n for n in LEVELS[problem.ndim] if n <= reach] or [1]
+        fitting = functools.partial(levels_round, problem, options.threads or machine.cores)
+        levels = sorted({fitting(n) for n in LEVELS[problem.ndim] if n <= reach} - {1}) or [1]
         width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
 
         def band(planes: int, length: int) -> int:
@@ -131,7 +133,7 @@ def calibrate(
                     break
         trials.run(trials.within(DOUBTFUL))
         trials.run([*trials.within(CLOSE), *plains])
-        if beside is not None:
+        if beside is not None and fitting(tile_levels(beside, small)) == tile_levels(beside, small):
             trials.run([_trial(small, beside)] * repetitions)
         for best in trials.rivals(count):
             steps = [(planes, best.band and band(planes, best.columns)) for planes in FRONTS]
@@ -183,10 +185,8 @@ class Trial:
 
 
 def _trial(small: Problem, tile: Tile) -> Trial:
-    levels = tile_levels(tile, small)
-    return Trial(
-        *(levels, tile.planes, tile.columns), band=tile.band, group=tile.group, fetch=tile.fetch
-    )
+    shape = tile_levels(tile, small), tile.planes, tile.columns, 0, tile.band, tile.group
+    return Trial(*shape, tile.fetch, tile.stream)
 
 
 def _masks(stencil: Stencil) -> frozenset[str]:
@@ -213,7 +213,7 @@ class _Trials:
         self._window: Window | None = None
 
     def run(self, trials: Iterable[Trial]) -> None:
-        """Measure each of them once more."""
+        """Measure each of them once more; what was run counts, if not all that was asked."""
         for trial in trials:
             chosen = _plan(self.small, self.options, self.machine, trial)
             if self._window is None:
@@ -223,7 +223,8 @@ class _Trials:
             own = Kernel.of(self.kernel.library, self.small, chosen.depth)
             own = replace(own, absence=self.absence)
             rate = _rate(chosen, self._window, own)
-            self.rates[trial] = max(rate, self.rates.get(trial, 0.0))
+            made = replace(_trial(self.small, chosen.tile), slab=trial.slab)
+            self.rates[made] = max(rate, self.rates.get(made, 0.0))
 
     def best(self) -> Trial:
         """The fastest tile of several levels, where one was tried."""

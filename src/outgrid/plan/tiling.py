@@ -109,6 +109,14 @@ def tile_levels(tile: Tile, problem: Problem) -> int:
     return max(1, tile.rows // (2 * slope.per_step))
 
 
+def levels_round(problem: Problem, threads: int, levels: int) -> int:
+    """``levels`` of diamonds, or as many as leave one for each thread round a circle of rows."""
+    if not problem.edges.periodic(1):
+        return levels
+    slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
+    return max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
+
+
 def choose_tile(
     problem: Problem,
     machine: Machine,
@@ -150,8 +158,7 @@ def choose_tile(
     else:
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
         fetch = None
-    if problem.edges.periodic(1):
-        levels = max(1, min(levels, problem.shape[1] // (2 * slope * threads)))
+    levels = levels_round(problem, threads, levels)
     if options.tile_rows:
         levels = max(1, options.tile_rows // (2 * slope))
     rows = 2 * slope * levels

@@ -15,6 +15,7 @@ from outgrid.execute.kernels import load_kernel
 from outgrid.machine import describe_machine
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.planner import plan
+from outgrid.plan.tiling import band_rows, choose_tile, tile_levels
 from outgrid.stencil.problem import Problem
 
 
@@ -66,6 +67,21 @@ def test_a_search_measures_neighbours_of_the_best_tiles_alone(monkeypatch):
     assert len(tiles) < 150  # of some 300 combinations, several times each
     for name in ("fetch", "stream"):
         assert {getattr(sample, name) for sample in calibration.samples} == {False, True}, name
+
+
+def test_tiles_are_measured_as_plans_have_them(monkeypatch):
+    monkeypatch.setattr(module, "_rate", lambda chosen, window, kernel: 1e9 + chosen.tile.rows)
+    round_y = {"y": "periodic"}
+    problem = Problem("heat7", (512, 40, 64), "float32", 40, {}, round_y, {"u": 1.0})
+    options = RunOptions.of(memory="1GiB", threads=2)
+    machine = replace(describe_machine(), l2_bytes=65_000)
+    assert [band_rows(problem, machine, planes) for planes in (4, 2)] == [14, 24]
+    rates = calibrate(problem, options, machine, load_kernel(problem), 8 << 20)
+    assert max(sample.levels for sample in rates.samples) == 10  # of 20 rows, for two threads
+    assert any(sample.band for sample in rates.samples)
+    assert all(sample.band < 2 * sample.levels for sample in rates.samples)
+    tile = choose_tile(problem, machine, options, 2, 40, rates)
+    assert rates.of(tile_levels(tile, problem), tile) == rates.best(40)
 
 
 def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
