@@ -1,6 +1,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from outgrid.cli import main
 from outgrid.errors import UsageError
 from outgrid.execute import calibrate
+from outgrid.machine import describe_machine
+from outgrid.parts import row_groups
 from outgrid_bench import ceiling, hand, mask, rows, workloads
-from outgrid_bench.ceiling import ceiling_box, footprint_lines
+from outgrid_bench.ceiling import around, ceiling_box, footprint_lines
 from outgrid_bench.hand import HandLoop
 from outgrid_bench.measure import OutOfCore, in_memory, out_of_core
 from outgrid_bench.workloads import CASES, choose, recorded, workload
@@ -228,12 +231,58 @@ def test_usual_workloads_have_room_to_be_compared(case):
 def test_ceilings_fit_their_cache_with_more_than_a_layer_inside(case):
     # Twenty arrays with what is read around them do not fit the smallest.
     for nbytes in (48 << 10, 1 << 20, 1 << 24)[case.levels > 16 :]:
-        *lines, columns = ceiling_box(case, nbytes)
+        kept, _ = around(case)
+        *lines, columns = ceiling_box(kept, nbytes)
         rows = lines[1] if len(lines) == 2 else 1
-        touched = footprint_lines(case.stencil, lines[0], rows)
+        touched = footprint_lines(case.stencil, lines[0], rows, kept.regions)
         assert touched * columns * case.item_bytes <= nbytes
         assert columns > 4 * case.stencil.radius[-1]
         assert lines[0] >= 4
+
+
+@pytest.fixture
+def repeated(monkeypatch):
+    """What ceilings are measured of: tiles, fields that are +0 and absence; nothing is updated."""
+    seen = []
+
+    def repeat(kernel, chosen, window, steps, planes, rows):
+        fields = {
+            ring.field: window.slots(ring.field, ring.index) for ring in chosen.schedule.rings
+        }
+        zero = {name for name, slots in fields.items() if not any(slot.any() for slot in slots)}
+        seen.append((chosen.tile, zero, kernel.absence, planes, rows))
+
+    monkeypatch.setattr(ceiling, "SECONDS", 1e-5)
+    monkeypatch.setattr(ceiling, "load_kernel", lambda problem: SimpleNamespace(library=None))
+    monkeypatch.setattr(ceiling.Kernel, "repeat", repeat)
+    return seen
+
+
+def test_masks_are_zero_in_cache_as_between_walls(repeated):
+    ceiling.ceiling(choose("lbm19"), describe_machine(), 1)
+    assert {name for _, zero, *_ in repeated for name in zero} == {"kind"}
+
+
+def test_rows_in_cache_are_updated_in_each_group_of_planes(repeated):
+    case = choose("elastic")
+    ceiling.ceiling(case, describe_machine(), 1)
+    form, _ = around(case)
+    groups = row_groups(form.stencil, form.dtype, form.edges, form.dtypes)
+    assert len(groups) > 1
+    assert {tile.group for tile, *_ in repeated} == {*groups}
+
+
+def test_layers_of_planes_and_rows_are_no_part_of_what_is_in_cache(repeated):
+    ceiling.ceiling(choose("acoustic"), describe_machine(), 1)
+    *_, absence, planes, rows = repeated[0]
+    assert absence.tables
+    problem, _ = around(choose("acoustic"), (len(planes), len(rows), 64))
+    assert problem.regions.keys() == workloads.MEMORIES.keys()
+    for name in ("slope_z", "bend_z", "slope_y", "bend_y"):
+        axis, box = (0, planes) if name.endswith("z") else (1, rows)
+        reach = problem.stencil.radius[axis]
+        near = range(box.start - reach, box.stop + reach)
+        assert not any({*near} & {*part[axis]} for part in problem.regions[name])
 
 
 def test_the_footprint_of_a_star_has_no_corners():

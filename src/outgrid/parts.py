@@ -7,7 +7,8 @@ change log says so; what stands neither here nor in `outgrid` changes without a 
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.cuda import generate_cuda
-from outgrid.codegen.kernel import generate
+from outgrid.codegen.kernel import generate, row_groups
+from outgrid.codegen.masks import mask_fields
 from outgrid.comm import Comm, Rows, world
 from outgrid.config import RunOptions
 from outgrid.execute.fill import InitialValues, fill
@@ -93,12 +94,14 @@ __all__ = [
     "leave_group",
     "load_kernel",
     "lookup",
+    "mask_fields",
     "plan",
     "plan_elsewhere",
     "program",
     "read_site",
     "resolve",
     "ring_count",
+    "row_groups",
     "row_updates",
     "stream",
     "take_apart",

@@ -17,8 +17,9 @@ from outgrid.stencil.expression import (
     is_condition,
     nodes,
 )
+from outgrid.stencil.model import Stencil
 
-__all__ = ["folded", "masks"]
+__all__ = ["folded", "mask_fields", "masks"]
 
 # A second row update is compiled where an update has so many parts and a mask this share of them.
 LEAST_PARTS, LEAST_SHARE = 200, 0.1
@@ -33,6 +34,13 @@ def masks(roots: Iterable[Expression], constant: Iterable[str]) -> frozenset[str
     conditions = [node for node in before if is_condition(node)]
     decided = nodes(*(node for node in conditions if _truth(node, given) is not None))
     return frozenset(node.field for node in decided if isinstance(node, Access))
+
+
+def mask_fields(stencil: Stencil) -> frozenset[str]:
+    """The masks of a stencil. They are +0 nearly everywhere, and kernels use that."""
+    constant = tuple(field.name for field in stencil.fields if not field.evolving)
+    stages = ([a.expression for a in stage.assignments] for stage in stencil.stages)
+    return frozenset(name for roots in stages for name in masks(roots, constant))
 
 
 def folded(roots: Iterable[Expression], masks: frozenset[str]) -> tuple[Expression, ...]:

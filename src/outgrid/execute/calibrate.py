@@ -24,7 +24,7 @@ import numpy as np
 from outgrid.build import kept
 from outgrid.build.kept import cache_folder, decoded
 from outgrid.codegen.kernel import row_groups
-from outgrid.codegen.masks import masks
+from outgrid.codegen.masks import mask_fields
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
 from outgrid.execute.absence import Absence
@@ -50,7 +50,6 @@ from outgrid.plan.tiling import (
 )
 from outgrid.regular import read_own
 from outgrid.schemes import named_by_depth
-from outgrid.stencil.model import Stencil
 from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import Problem
 
@@ -189,13 +188,6 @@ def _trial(small: Problem, tile: Tile) -> Trial:
     return Trial(*shape, tile.fetch, tile.stream)
 
 
-def _masks(stencil: Stencil) -> frozenset[str]:
-    """Fields that choose between values. They are +0 nearly everywhere, and kernels use that."""
-    constant = tuple(field.name for field in stencil.fields if not field.evolving)
-    stages = ([a.expression for a in stage.assignments] for stage in stencil.stages)
-    return frozenset(name for roots in stages for name in masks(roots, constant))
-
-
 class _Trials:
     """Rates of tiles in one window. Others can only slow a trial down, so the best one counts."""
 
@@ -219,7 +211,7 @@ class _Trials:
             if self._window is None:
                 touch = functools.partial(self.kernel.touch, chosen)
                 self._window = Window(chosen, touch)
-                self._window.fill(np.random.default_rng(0), _masks(self.small.stencil))
+                self._window.fill(np.random.default_rng(0), mask_fields(self.small.stencil))
             own = Kernel.of(self.kernel.library, self.small, chosen.depth)
             own = replace(own, absence=self.absence)
             rate = _rate(chosen, self._window, own)

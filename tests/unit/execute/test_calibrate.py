@@ -7,6 +7,7 @@ import pytest
 import outgrid as og
 from outgrid import pipeline
 from outgrid.codegen import version
+from outgrid.codegen.masks import mask_fields
 from outgrid.config import RunOptions
 from outgrid.execute import calibrate as module
 from outgrid.execute import kernels
@@ -169,8 +170,8 @@ def test_masks_are_zero_where_rates_are_measured_as_they_are_nearly_everywhere(m
     def unused(u, kind, c):
         return {"u": c * kind * u}
 
-    assert module._masks(og.stencil(walls).trace(2)) == {"kind"}
-    assert module._masks(og.stencil(unused).trace(2)) == set()
+    assert mask_fields(og.stencil(walls).trace(2)) == {"kind"}
+    assert mask_fields(og.stencil(unused).trace(2)) == set()
 
 
 def test_rates_are_those_of_cells_in_and_outside_of_regions(monkeypatch):
