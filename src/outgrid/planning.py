@@ -17,10 +17,11 @@ from outgrid.errors import DeviceError, InfeasiblePlan, UsageError
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
+from outgrid.execute.others import others_share
 from outgrid.execute.streaming import Listener, doing
 from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
-from outgrid.plan.calibration import Calibration
+from outgrid.plan.calibration import DISTURBING_SHARE, Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.cost import rates
 from outgrid.plan.model import Plan, Tile
@@ -46,7 +47,15 @@ from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputable
 from outgrid.units import format_bytes, format_seconds
 
-__all__ = ["FIXED_BYTES", "Planning", "calibration", "least_of", "like_here", "plan_elsewhere"]
+__all__ = [
+    "FIXED_BYTES",
+    "Planning",
+    "calibration",
+    "known_rates",
+    "least_of",
+    "like_here",
+    "plan_elsewhere",
+]
 
 # Interpreter, libraries, kernel, thread stacks and tables beside the window. Measured at 55 to
 # 70 MiB; what a run really took stands in its record.
@@ -59,6 +68,8 @@ DEVICE_FIXED_BYTES = 512 << 20
 # A kernel is measured, in a window of at most so many bytes, before a run expected to take longer.
 WORTH_CALIBRATING_SECONDS = 20.0
 CALIBRATION_BYTES = 768 << 20
+# Whether other programs still disturb is looked at for so long.
+LOOK_SECONDS = 0.3
 SUM_BYTES = 8  # of each row
 
 
@@ -201,7 +212,7 @@ class Planning:
 
     def first(self, problem: Problem) -> Plan:
         """The plan of this rank, from what is known of the kernel's rates by now."""
-        rates = known(calibration_path(problem, self.options, self.machine))
+        rates = known_rates(problem, self.options, self.machine)
         return self._choose(problem, self.comm.share(rates)[0])
 
     def with_disk(self, first: Plan, progress: Listener | None = None) -> Planning:
@@ -378,7 +389,7 @@ def plan_elsewhere(problem: Problem, options: RunOptions, site: Site) -> Plan:
     check_purposes(options, Start(alone=alone))
     ranks = Ranks(min(1, site.nodes - 1), site.nodes, site.network, site.disk_bytes)
     options = options.of_rank(ranks.rank)
-    measured = known(calibration_path(problem, options, site.machine))
+    measured = known_rates(problem, options, site.machine)
     inputs = problem, options, site.machine
     if not alone:
         chosen = plan_rank(*inputs, FIXED_BYTES + MPI_BYTES, ranks, measured)
@@ -434,6 +445,11 @@ def fixed_bytes(options: RunOptions) -> int:
     return FIXED_BYTES + (MPI_BYTES if options.tier == "remote" else 0)
 
 
+def known_rates(problem: Problem, options: RunOptions, machine: Machine) -> Calibration | None:
+    """What was measured of the kernel before, None where nothing was."""
+    return known(calibration_path(problem, options, machine))
+
+
 def calibration(
     problem: Problem,
     options: RunOptions,
@@ -445,18 +461,31 @@ def calibration(
 ) -> Calibration | None:
     """What is known of the kernel's rates; measured now, and kept, where nothing is.
 
-    With ``effort = "patient"`` only what was measured so is known. ``again`` measures in any case,
-    and another tile ``beside``. None where the memory limit leaves no room to measure.
+    With ``effort = "patient"`` only what was measured so is known, and what other programs
+    disturbed only as long as they do. ``again`` measures in any case, and another tile ``beside``;
+    what was found now is returned then, also where what was kept stays. None where the memory limit
+    leaves no room to measure.
     """
     path = calibration_path(problem, options, machine)
-    rates = None if again else known(path)
-    if rates is None or (options.effort == "patient" and not rates.patient):
-        room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
-        with doing(progress, "measuring the kernel"):
-            rates = calibrate(problem, options, machine, kernel, room, beside)
-        if rates is not None:
-            keep(rates, path)
-    return rates
+    before = known(path)
+    if not again and before is not None and _serves(before, options):
+        return before
+    room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
+    with doing(progress, "measuring the kernel"):
+        rates = calibrate(problem, options, machine, kernel, room, beside)
+    if rates is None:
+        return None if again else before
+    if rates.replaces(before):
+        keep(rates, path)
+        return rates
+    return rates if again else before
+
+
+def _serves(rates: Calibration, options: RunOptions) -> bool:
+    """Whether a run is planned from rates that were kept, and does not measure them again."""
+    if options.effort == "patient" and not rates.patient:
+        return False
+    return not rates.disturbed or others_share(LOOK_SECONDS) >= DISTURBING_SHARE
 
 
 def _can_pack(chosen: Plan, options: RunOptions) -> bool:

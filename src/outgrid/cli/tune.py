@@ -22,14 +22,14 @@ from outgrid.lines import align, format_count, format_share
 from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.model import MOST_GROUP, Plan
 from outgrid.plan.tiling import tile_levels
-from outgrid.planning import calibration
+from outgrid.planning import calibration, known_rates
 from outgrid.probe.profile import known_machine
 from outgrid.reversal.asked import asked
 from outgrid.stencil.problem import Problem
 from outgrid.units import format_rate, format_seconds
 
-Measured = Mapping[tuple[str, ...], tuple[Problem, Calibration]]
-"""Forms of a problem and their rates, by the temporaries that each computes again."""
+Measured = Mapping[tuple[str, ...], tuple[Problem, Calibration, Calibration]]
+"""Forms of a problem, by the temporaries that each computes again; rates found, and those kept."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -95,35 +95,39 @@ def _tuned(problem: Problem, options: RunOptions, way: str) -> dict[str, Any]:
     which = "kernel of the runs back" if way else "kernel"
     print(f"measuring the {which}: about a minute or two", file=sys.stderr)
     begin = time.monotonic()
-    measured: dict[tuple[str, ...], tuple[Problem, Calibration]] = {}
+    measured: dict[tuple[str, ...], tuple[Problem, Calibration, Calibration]] = {}
     for form in pipeline.forms(problem, options):
         kernel, again = load_kernel(form), form.stencil.recomputed
         beside = before.tile if again == before.recomputed else None
         rates = calibration(form, options, machine, kernel, again=True, beside=beside)
         if rates is None:
             raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
-        measured[again] = form, rates
+        measured[again] = form, rates, known_rates(form, options, machine) or rates
     seconds = time.monotonic() - begin
     after = pipeline.plan(problem, options)
     return _found(before, after, measured) | {"seconds": seconds}
 
 
 def _found(before: Plan, after: Plan, measured: Measured) -> dict[str, Any]:
-    """Tiles of the plans before and now, at the rates that were measured now."""
+    """Tiles of the plans before and now, at the rates that are kept now.
+
+    Those may be of before, where other programs disturbed what was measured.
+    """
 
     def told(plan: Plan) -> dict[str, Any]:
-        form, rates = measured[plan.recomputed]
+        form, _, rates = measured[plan.recomputed]
         sample = rates.of(tile_levels(plan.tile, form), plan.tile)
         tile = msgspec.to_builtins(plan.tile)
         return {"tile": tile, "updates_per_second": _rate(rates, sample, plan)}
 
-    every = [rates for _, rates in measured.values()]
+    every = [rates for _, rates, _ in measured.values()]
     return {
         "before": told(before),
         "after": told(after),
         "tiles": sum(len(rates.samples) for rates in every),
         "others_share": max(rates.others_share for rates in every),
         "disturbed": any(rates.disturbed for rates in every),
+        "kept": all(rates == kept for _, rates, kept in measured.values()),
     }
 
 
@@ -149,7 +153,9 @@ def _rows(found: dict[str, Any], way: str) -> list[tuple[str, str]]:
         rows.append((f"{way} gain".strip(), f"{gain:.2f} times as fast"))
     if found["disturbed"]:
         share = format_share(found["others_share"])
-        rows.append(("busy", f"other programs took {share} of the processors: tune again later"))
+        stays = "" if found["kept"] else "; what was measured before stays"
+        told = f"other programs took {share} of the processors{stays}: tune again later"
+        rows.append(("busy", told))
     return rows
 
 

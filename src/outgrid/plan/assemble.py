@@ -161,7 +161,7 @@ def _notes_on_rates(calibration: Calibration | None) -> Iterator[str]:
         share = format_share(calibration.others_share)
         yield (
             f"other programs took {share} of the processors while the kernel was measured:"
-            " `outgrid tune` measures it again"
+            " the next long run measures it again, or `outgrid tune`"
         )
 
 

@@ -61,6 +61,12 @@ class Calibration:
         """Whether other programs took so much that the rates are what they left over."""
         return self.others_share >= DISTURBING_SHARE
 
+    def replaces(self, before: Calibration | None) -> bool:
+        """Whether it is to be kept in place of what was measured ``before``."""
+        if before is None or not self.disturbed:
+            return True
+        return before.disturbed and self.others_share <= before.others_share
+
     def border(self, sample: Sample) -> float | None:
         """What a border between slabs costs a tile, in seconds.
 

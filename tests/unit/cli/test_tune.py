@@ -1,6 +1,7 @@
 """`outgrid tune`: what is measured is kept; what is printed compares both plans at its rates."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,10 +33,20 @@ tier = "direct"
 KERNEL = SimpleNamespace(measurable=True)
 
 
+class Asked(list):
+    """What each measurement was asked for, and what others are going to take during each."""
+
+    def __init__(self):
+        self.shares = []
+
+
 @pytest.fixture
 def efforts(tmp_path, monkeypatch):
-    """What each measurement was asked for; the tile that a plan had makes 1, another one 3."""
-    asked = []
+    """What each measurement was asked for; the tile that a plan had makes 1, another one 3.
+
+    Others take 0.4 of the processors, unless ``shares`` say what they take.
+    """
+    asked = Asked()
 
     def calibrate(problem, options, machine, kernel, room_bytes, beside=None):
         asked.append(options.effort)
@@ -45,10 +56,12 @@ def efforts(tmp_path, monkeypatch):
             samples.append(
                 Sample(levels, beside.planes, 1e9, beside.columns, beside.band, fetch=beside.fetch)
             )
-        return Calibration(tuple(samples), 0.0, patient, 0.4)
+        share = asked.shares.pop(0) if asked.shares else 0.4
+        return Calibration(tuple(samples), 0.0, patient, share)
 
     monkeypatch.setenv("OUTGRID_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(planning, "calibrate", calibrate)
+    monkeypatch.setattr(planning, "others_share", lambda seconds: 0.4)
     monkeypatch.setattr(verb, "load_kernel", lambda problem: KERNEL)
     (tmp_path / "job.toml").write_text(JOB)
     return asked
@@ -170,11 +183,55 @@ def test_effort_says_whether_a_run_measures_its_kernel(effort, steps, measures, 
     assert (chosen is first) is not measures
 
 
-def test_others_are_what_the_processors_did_beside_this_process(tmp_path, monkeypatch):
+def test_a_disturbed_measurement_is_made_again_once_others_have_ended(
+    efforts, tmp_path, monkeypatch
+):
+    problem, machine = load_job(tmp_path / "job.toml", {}).problem, verb.known_machine(tmp_path)
+    efforts.shares += [0.5, 0.3, 0.4, 0.0]
+
+    def measured():
+        options = RunOptions.of(memory="1GiB")
+        rates = planning.calibration(problem, options, machine, None)
+        assert rates == planning.known_rates(problem, options, machine)
+        return rates.others_share
+
+    assert [measured(), measured()] == [0.5, 0.5]
+    assert len(efforts) == 1  # they are there still
+    monkeypatch.setattr(planning, "others_share", lambda seconds: 0.0)
+    assert [measured(), measured(), measured(), measured()] == [0.3, 0.3, 0.0, 0.0]
+    assert len(efforts) == 4
+
+
+def test_a_disturbed_measurement_does_not_replace_another(efforts, tmp_path, capsys):
+    job = str(tmp_path / "job.toml")
+    efforts.shares += [0.0]
+    assert main(["tune", job]) == 0
+    assert "busy" not in capsys.readouterr().out
+    assert main(["tune", job]) == 0
+    assert "what was measured before stays: tune again later" in capsys.readouterr().out
+    assert main(["plan", job]) == 0
+    said = capsys.readouterr().out
+    assert "kernel rate measured" in said
+    assert "other programs" not in said
+
+
+def test_others_are_what_usable_processors_did_beside_this_process(tmp_path, monkeypatch):
     statistics = tmp_path / "stat"
     monkeypatch.setattr("outgrid.execute.others.STATISTICS", statistics)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {2, 5})
+    clock = iter([0.0, 10.0, 0.0, 10.0, 0.0, 10.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
     assert Others().share() == 0.0  # nothing tells
-    statistics.write_text("cpu  10 0 10 500 5 0 0 0 0 0\ncpu0 1 1 1 1\n")
+
+    def tell(ticks):
+        lines = (f"cpu{number} {ticks[number]} 0 10 500 5 0 0 0 0 0\n" for number in range(8))
+        statistics.write_text(f"cpu  {sum(ticks)} 0 80 9 9 0 0 0 0 0\n{''.join(lines)}intr 8 8\n")
+
+    second = os.sysconf("SC_CLK_TCK")
+    tell([0] * 8)
     others = Others()
-    statistics.write_text("cpu  99999999 0 10 500 5 0 0 7 0 0\ncpu0 1 1 1 1\n")
-    assert others.share() == 1.0
+    tell([0, 0, 8 * second, 0, 0, 4 * second, 0, 0])
+    assert others.share() == pytest.approx(0.6, abs=0.05)
+    others = Others()
+    tell([99 * second, 0, 8 * second, 0, 0, 4 * second, 0, 0])
+    assert others.share() == pytest.approx(0.0, abs=0.05)
