@@ -27,6 +27,11 @@ GALLERY = ROOT / "docs" / "gallery"
 
 SUMMARY = (("heat7", "float64"), ("wave:8", "float32"), ("heat5", "float32"))
 FAR = 16  # times memory; beyond that planes were so large that they passed in strips
+UNSTEADY = 1.2  # times as fast as the other of two plain sweeps beside a row
+DISTURBED = (
+    "\\* The plain sweeps right before and after this row differ by more than 20 %: other programs"
+    " disturbed them,\nand the ratio may be wrong by as much.\n\n"
+)
 IN_MEMORY = {"plain": "plain sweep, in memory", "tiled": "temporally blocked, in memory"}
 
 
@@ -226,6 +231,7 @@ def machines_table() -> str:
     paths = sorted(RECORDS.glob("rows*.json"))
     rows = [row for path in paths for row in json.loads(path.read_text())]
     lines: list[tuple[str, ...]] = []
+    marked = False
     for row in sorted(rows, key=lambda row: (row["stencil"], row["dtype"], row["machine"])):
         if row["mode"] != "outofcore":
             continue
@@ -233,7 +239,9 @@ def machines_table() -> str:
         beside = [other for other in rows if all(other[name] == row[name] for name in own)]
         rates = {other["mode"]: other["glups"] for other in beside if other["mode"] != "outofcore"}
         best = max((mode for mode in bench_rows.ONE_STEP if mode in rates), key=rates.__getitem__)
-        over = row["glups"] / rates[best] if best != "plain" else row["over_plain"]
+        over = row.get("over_best") or (row["over_plain"] if best == "plain" else None)
+        unsteady = over is not None and is_unsteady(row["plain_beside"])
+        marked = marked or unsteady
         lines.append(
             (
                 f"{row['stencil']} {row['dtype']}",
@@ -242,12 +250,17 @@ def machines_table() -> str:
                 number(rates["tiled"]),
                 number(rates["tiled"] / rates[best]),
                 f"{number(row['glups'])} ({beyond(row)})",
-                number(over),
+                f"{number(over)} \\*" if unsteady else number(over),
                 number(row.get("over_resident") or row["over_tiled"]),
                 share(row["wait_share"]),
             )
         )
-    return markdown(heading, lines)
+    return markdown(heading, lines) + (DISTURBED if marked else "")
+
+
+def is_unsteady(beside: list[float]) -> bool:
+    """Whether plain sweeps around a row differ so much that its ratio to them says little."""
+    return bool(beside) and max(beside) > UNSTEADY * min(beside)
 
 
 def where_table() -> str:

@@ -4,8 +4,9 @@ For each stencil the rates in memory (plain, in blocks, temporally tiled, by han
 grid of a few planes, the ceilings from grids in cache, and one row out of core from each factor.
 
 Memory that a machine shares with others gives half as much in one minute as in the next. So the
-plain and the tiled sweep are measured once more before and after each row out of core, and the
-ratios of the row are those to what was measured around it. Where its planes are larger than those
+plain and the tiled sweep, and the fastest sweep of one step if that is another, are measured once
+more before and after each row out of core, and the ratios of the row, but for those to ceilings and
+loops by hand, are those to what was measured around it. Where its planes are larger than those
 of the grid in memory, so is a tiled sweep in memory over such planes: what long rows cost is told
 apart from what streaming does.
 """
@@ -59,7 +60,7 @@ KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from a
 PLAIN_STEPS = 4
 BY_HAND = ("hand", "hand in place")
 ONE_STEP = ("plain", "blocked", *BY_HAND)  # sweeps of one step: the fastest is the baseline
-BESIDE = ("plain", "tiled", "resident")  # measured around each row out of core
+BESIDE = ("plain", "tiled", "resident", "best")  # measured around each row out of core
 TILED_STEPS = 96  # at most: diamonds are begun and ended once per sweep, and sweeps are deep
 TILED_SECONDS = 6
 ROUNDS = 3  # of rates in memory, in turns
@@ -78,8 +79,9 @@ class Row:
     ``over_hand`` over the fastest loop by hand, ``over_best`` over the fastest of the plain sweep,
     the spatially blocked one and those loops, ``over_peak`` operations over the peak of
     multiply-adds of that type. ``samples`` are the rates behind ``glups``, their median; out of
-    core, where there is one, ``plain_beside``, ``tiled_beside`` and ``resident_beside`` are the
-    rates before and after it, over whose mean its ratios are. ``identical`` compares to the byte,
+    core, where there is one, ``plain_beside``, ``tiled_beside``, ``resident_beside`` and
+    ``best_beside`` (of the fastest sweep of one step in memory) are the rates before and after it,
+    over whose mean its ratios are. ``identical`` compares to the byte,
     except for loops by hand, whose sums are grouped by the compiler: there it is None and
     ``difference`` is the largest difference from the plain sweep, over the largest value.
     ``factor`` is the state of the problem over the memory limit, 0 in memory. ``ended`` (UTC),
@@ -117,6 +119,7 @@ class Row:
     plain_beside: tuple[float, ...] = ()
     tiled_beside: tuple[float, ...] = ()
     resident_beside: tuple[float, ...] = ()
+    best_beside: tuple[float, ...] = ()
     ended: str = ""
     version: str = __version__
     machine: str = ""
@@ -263,9 +266,12 @@ class _CaseRows:
 
     def _beside(self, workload: Workload) -> dict[str, float]:
         """The rates that are set beside rows out of core, now."""
-        rates = {"plain": self._plain_rate(), "tiled": self._tiled_rate()[0]}
+        rates = {"plain": self._one_step_rate("plain"), "tiled": self._tiled_rate()[0]}
         alike = workload.resident(0).shape == self.workloads[0].reference_shape
         rates["resident"] = rates["tiled"] if alike else self._tiled_rate(workload.resident)[0]
+        medians = {mode: statistics.median(self.samples.get(mode, [0])) for mode in ONE_STEP}
+        best = max(ONE_STEP, key=medians.__getitem__)
+        rates["best"] = rates["plain"] if best == "plain" else self._one_step_rate(best)
         return rates
 
     def _keep(self, row: Row, beside: Mapping[str, tuple[float, ...]] | None = None) -> None:
@@ -276,6 +282,7 @@ class _CaseRows:
         glups = statistics.median(samples)
         ceilings = [rate for mode, rate in rates.items() if mode.startswith("ceiling")]
         by_hand = [rates[mode] for mode in BY_HAND if mode in rates]
+        one_step = ("plain", "best") if beside else ONE_STEP
         done = replace(
             row,
             glups=glups,
@@ -285,7 +292,7 @@ class _CaseRows:
             over_tiled=glups / rates["tiled"],
             over_resident=glups / rates["resident"] if "resident" in rates else None,
             over_hand=glups / max(by_hand) if by_hand else None,
-            over_best=glups / max(rates[mode] for mode in ONE_STEP if mode in rates),
+            over_best=glups / max(rates[mode] for mode in one_step if mode in rates),
             over_peak=glups * self.case.stencil.flops / self._peak(),
             samples=samples,
         )
@@ -329,11 +336,18 @@ class _CaseRows:
         for glups in rates:
             self._add(row, glups)
 
-    def _plain_rate(self) -> float:
-        self._say("plain, in memory")
+    def _one_step_rate(self, mode: str) -> float:
+        """The rate of a sweep of one step in memory, now."""
+        self._say(f"{mode.replace('hand', 'by hand')}, in memory")
         problem = self.workloads[0].reference(PLAIN_STEPS)
-        record, _ = in_memory(problem, "plain", self.place, slice(0, 1))
-        return update_rate(record)
+        if mode not in BY_HAND:
+            record, _ = in_memory(problem, mode, self.place, slice(0, 1))
+            return update_rate(record)
+        (written,) = (one for one in HAND_WRITTEN[self.case.name] if one.mode == mode)
+        loop = HandLoop(problem, self.case.stencil, self.place, written)
+        rate = loop.run()[0]
+        loop.release()
+        return rate
 
     def _tiled_rate(self, problem: Callable[[int], Problem] | None = None) -> tuple[float, Record]:
         """The rate over many steps, of which a run of few shows little; of the reference or of the

@@ -58,12 +58,35 @@ def test_rows_hold_every_mode_and_ratio(tmp_path, capsys):
     assert streamed["identical"] is modes["tiled"]["identical"] is True
     assert streamed["factor"] == 0.05
     beside = sum(streamed["plain_beside"]) / 2
+    fastest = max(beside, sum(streamed["best_beside"]) / 2)
+    assert streamed["over_best"] == pytest.approx(streamed["glups"] / fastest)
     assert streamed["over_plain"] == pytest.approx(streamed["glups"] / beside)
     assert streamed["gflops"] == pytest.approx(9 * streamed["glups"])
     peak = next(r["gflops"] for r in figures if (r["mode"], r["dtype"]) == ("peak", "float64"))
     assert streamed["over_peak"] == pytest.approx(streamed["gflops"] / peak)
     assert "heat7" in capsys.readouterr().out
     assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("best", ["blocked", "hand"])
+def test_the_fastest_sweep_of_one_step_is_measured_beside_rows(best, tmp_path, monkeypatch):
+    one = workload(choose("heat7"), "96MiB", 0.05, (64, 64), 4)
+    case = rows._CaseRows([one], tmp_path, lambda text: None, rows.Kept(None, rows.KEY, False))
+    asked = []
+    monkeypatch.setattr(case, "_one_step_rate", lambda mode: asked.append(mode) or 2.0)
+    monkeypatch.setattr(case, "_tiled_rate", lambda *_: (3.0, None))
+    case.samples = {"plain": [1.0], "blocked": [1.1], "hand": [1.05], best: [4.0, 5.0]}
+    assert case._beside(one)["best"] == 2.0
+    assert asked == ["plain", best]
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("mode", ["plain", "blocked", "hand"])
+def test_a_sweep_of_one_step_has_a_rate(mode, tmp_path):
+    one = workload(choose("heat7"), "96MiB", 0.05, (64, 64), 4)
+    case = rows._CaseRows([one], tmp_path, lambda text: None, rows.Kept(None, rows.KEY, False))
+    assert case._one_step_rate(mode) > 0
 
 
 @pytest.mark.usefixtures("brief")
