@@ -1,4 +1,4 @@
-"""Measuring a kernel for the plan: some twenty seconds, once per kernel, width of rows and threads.
+"""Measuring a kernel for the plan, in half a minute: once per kernel, length of rows and threads.
 
 The kernel runs on noise, and on +0 in masks, in a window of its own whose rows are as long as the
 problem's, since a tile's place in the caches hangs on them; the number of rows and planes is cut to
@@ -11,7 +11,7 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -59,6 +59,10 @@ MOST_ROWS = 512
 MOST_PLANES = {2: 512, 3: 128}
 LEAST_PLANES, LEAST_ROWS = 32, 128  # on which a slow kernel is measured
 STEP_SECONDS = 0.03  # that one step of a trial may take
+BUDGET_SECONDS, PATIENT_SECONDS = 25.0, 120.0  # that a calibration may take
+# Shares of the budget after which the search ends, and the comparison of what it found. What is
+# left is for borders.
+SEARCH_SHARE, COMPARE_SHARE = 0.6, 0.85
 PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
@@ -69,7 +73,7 @@ PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measu
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "14"  # changes with what is measured: older calibrations are not found again
+FORM = "15"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -79,12 +83,15 @@ def calibrate(
     kernel: Kernel,
     room_bytes: int,
     beside: Tile | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Calibration | None:
     """Rates of the plain sweep and of diamonds; None where ``room_bytes`` hold too little.
 
     With ``effort = "patient"`` more of them are measured, and more often. ``beside`` is another
-    tile to be measured, whether a search comes to it or not.
+    tile to be measured, whether a search comes to it or not. What there is no time for is left out:
+    the last tiles of the search, repetitions and neighbours, then borders.
     """
+    begin = clock()
     small = _small(problem, room_bytes)
     if small is None:
         return None
@@ -96,16 +103,18 @@ def calibrate(
         plains += [Trial(1, n, group=n) for n in (*smaller, largest) if n < FRONT_PLANES]
     patient = options.effort == "patient"
     repetitions, count = (PATIENT_REPETITIONS, PATIENT_RIVALS) if patient else (REPETITIONS, 1)
+    seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
     others = Others()
     with ExitStack() as stack:
-        trials = _Trials(small, problem, options, machine, kernel)
+        trials = _Trials(small, problem, options, machine, kernel, clock)
+        trials.until = begin + SEARCH_SHARE * seconds
         stack.callback(trials.release)
         trials.run([plain])
         affordable = round(STEP_SECONDS * trials.rates[plain])
         if affordable < small.cells / 2:
             trials.release()
             small = _small(problem, room_bytes, affordable) or small
-            trials = _Trials(small, problem, options, machine, kernel)
+            trials = trials.on(small)
             stack.callback(trials.release)
             trials.run([plain])
         trials.run(plains[1:])
@@ -130,6 +139,7 @@ def calibrate(
                 trials.run([Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)])
                 if trials.falling() and not patient:
                     break
+        trials.until = begin + COMPARE_SHARE * seconds
         trials.run(trials.within(DOUBTFUL))
         trials.run([*trials.within(CLOSE), *plains])
         if beside is not None and fitting(tile_levels(beside, small)) == tile_levels(beside, small):
@@ -144,13 +154,16 @@ def calibrate(
             trials.run([replace(best, fetch=not best.fetch)] * repetitions)
         # A border may cost wide tiles in bands more than those that fit the caches, or less. Level
         # by level, each step begins anew at it.
-        kept = [trial for trial in plains if not trial.stream]
+        trials.until = begin + seconds
+        kept = [trial for trial in plains if not trial.stream and trial in trials.rates]
         rivals = [*trials.rivals(count), max(kept, key=trials.rates.__getitem__)]
         thin = THIN_SLAB[problem.ndim]
         trials.run(
             [variant for t in rivals for variant in (t, replace(t, slab=thin))] * repetitions
         )
-        borders = {trial: trials.border(trial, thin) for trial in rivals}
+        found = {trial: trials.border(trial, thin) for trial in rivals}
+        borders = {trial: border for trial, border in found.items() if border is not None}
+        deep = max((border for t, border in borders.items() if t.levels > 1), default=None)
         samples = [
             Sample(
                 *(t.levels, t.planes, rate, t.columns, t.band, t.group, t.fetch, t.stream),
@@ -159,7 +172,8 @@ def calibrate(
             for t, rate in trials.rates.items()
             if not t.slab
         ]
-    return Calibration(tuple(samples), borders[trials.best()], patient, others.share())
+    border = borders.get(trials.best(), deep)
+    return Calibration(tuple(samples), border, patient, others.share())
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +212,26 @@ class _Trials:
         options: RunOptions,
         machine: Machine,
         kernel: Kernel,
+        clock: Callable[[], float],
     ) -> None:
         self.small, self.options, self.machine, self.kernel = small, options, machine, kernel
+        self.whole, self.clock, self.until = whole, clock, math.inf
         self.absence = Absence.of(small, whole)
         self.rates: dict[Trial, float] = {}
         self._window: Window | None = None
 
+    def on(self, small: Problem) -> _Trials:
+        """The same in another window, of which nothing is known yet."""
+        trials = _Trials(small, self.whole, self.options, self.machine, self.kernel, self.clock)
+        trials.until = self.until
+        return trials
+
     def run(self, trials: Iterable[Trial]) -> None:
-        """Measure each of them once more; what was run counts, if not all that was asked."""
-        for trial in trials:
+        """Measure each of them once more; what was run counts, if not all that was asked.
+
+        The first one in any case, others as long as they are going to end before ``until``.
+        """
+        for trial in filter(self._ends, trials):
             chosen = _plan(self.small, self.options, self.machine, trial)
             if self._window is None:
                 touch = functools.partial(self.kernel.touch, chosen)
@@ -218,21 +243,30 @@ class _Trials:
             made = replace(_trial(self.small, chosen.tile), slab=trial.slab)
             self.rates[made] = max(rate, self.rates.get(made, 0.0))
 
+    def _ends(self, trial: Trial) -> bool:
+        """Whether there is time for a trial, if it is no slower than before or the slowest."""
+        if not self.rates:
+            return True
+        rate = self.rates.get(trial, min(self.rates.values()))
+        return self.clock() + self.small.cells * trial.depth / rate <= self.until
+
     def best(self) -> Trial:
         """The fastest tile of several levels, where one was tried."""
         return max(self.rivals(), key=lambda trial: self.rates[trial])
 
     def rivals(self, count: int = 1) -> list[Trial]:
         """The fastest such tiles without bands, and with them, where they were tried."""
-        tiles = [trial for trial in self.rates if not trial.slab]
+        tiles = [trial for trial in self.rates if not (trial.slab or trial.stream)]
         deep = [trial for trial in tiles if trial.levels > 1] or tiles
         kinds = ([t for t in deep if not t.band], [t for t in deep if t.band])
         ordered = (sorted(kind, key=lambda trial: -self.rates[trial]) for kind in kinds)
         return [trial for kind in ordered for trial in kind[:count]]
 
-    def border(self, trial: Trial, slab: int) -> float:
+    def border(self, trial: Trial, slab: int) -> float | None:
         """Seconds by which an update takes longer for every border, times planes between these."""
-        thin = self.rates[replace(trial, slab=slab)]
+        thin = self.rates.get(replace(trial, slab=slab))
+        if thin is None:
+            return None
         return max(0.0, 1 / thin - 1 / self.rates[trial]) * slab
 
     def falling(self) -> bool:

@@ -85,6 +85,39 @@ def test_tiles_are_measured_as_plans_have_them(monkeypatch):
     assert rates.of(tile_levels(tile, problem), tile) == rates.best(40)
 
 
+class Slow:
+    """A clock by which updates take long, more so in diamonds of many levels."""
+
+    def __init__(self, updates_per_second):
+        self.now, self.rate = 0.0, updates_per_second
+
+    def __call__(self):
+        return self.now
+
+    def measure(self, chosen, window, kernel):
+        rate = self.rate / (1 + chosen.tile.rows / 1000)
+        self.now += chosen.work.updates / rate
+        return rate
+
+
+@pytest.mark.parametrize("updates_per_second", [3e5, 1e6, 3e6, 1e8])
+@pytest.mark.parametrize(
+    ("effort", "seconds"), [("measure", module.BUDGET_SECONDS), ("patient", module.PATIENT_SECONDS)]
+)
+def test_a_calibration_ends_in_time(effort, seconds, updates_per_second, monkeypatch):
+    clock = Slow(updates_per_second)
+    monkeypatch.setattr(module, "_rate", clock.measure)
+    problem = Problem("heat7", (512, 160, 64), "float32", 40, initial={"u": 0.1})
+    options, machine = RunOptions.of(memory="1GiB", effort=effort), describe_machine()
+    rates = calibrate(problem, options, machine, load_kernel(problem), 8 << 20, clock=clock)
+    assert rates.best(1).levels == 1
+    assert clock.now <= seconds * 1.05
+    if updates_per_second >= 1e6:
+        assert rates.best(40, 8).border_seconds is not None
+        assert rates.border_seconds is not None
+    assert plan(problem, options, machine, 80 << 20, rates).depth > 0
+
+
 def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
     def generate(*given):
         raise AssertionError("planning generates a kernel")
