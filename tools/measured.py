@@ -237,9 +237,12 @@ def machines_table() -> str:
             continue
         own = ("stencil", "dtype", "machine")
         beside = [other for other in rows if all(other[name] == row[name] for name in own)]
-        rates = {other["mode"]: other["glups"] for other in beside if other["mode"] != "outofcore"}
+        references = {other["mode"]: other for other in beside if other["mode"] != "outofcore"}
+        rates = {mode: other["glups"] for mode, other in references.items()}
         best = max((mode for mode in bench_rows.ONE_STEP if mode in rates), key=rates.__getitem__)
         over = row.get("over_best") or (row["over_plain"] if best == "plain" else None)
+        if best != "plain" and references[best]["ended"] > row["ended"]:
+            over = None  # the record cannot have known of that reference
         unsteady = over is not None and is_unsteady(row["plain_beside"])
         marked = marked or unsteady
         lines.append(

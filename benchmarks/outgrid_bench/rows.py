@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 
 from outgrid import Machine, Problem, Record
+from outgrid.errors import UsageError
 from outgrid.lines import format_extents
 from outgrid.machine import describe_machine
 from outgrid.units import format_bytes
@@ -86,7 +87,7 @@ class Row:
     ``difference`` is the largest difference from the plain sweep, over the largest value.
     ``factor`` is the state of the problem over the memory limit, 0 in memory. ``ended`` (UTC),
     ``version`` and ``machine`` are of the row: a record that is gone on with may hold rows of
-    several days and machines.
+    several days. A row in memory that such a record lacked has ``plain_beside`` as well.
     """
 
     stencil: str
@@ -154,6 +155,7 @@ def measure_rows(
     ``kept`` takes each row when it is done; what it holds already is not measured again.
     """
     kept = Kept(None, KEY, resume=False) if kept is None else kept
+    _check_machine(kept)
     place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
     try:
         if not any(row["mode"] in MACHINE_MODES for row in kept.rows):
@@ -165,6 +167,23 @@ def measure_rows(
         return [Row.from_dict(row) for row in kept.rows]
     finally:
         shutil.rmtree(place)
+
+
+def _check_machine(kept: Kept) -> None:
+    """Raise UsageError where rows are kept of another machine: their rates are no references."""
+    here = _processor(describe_machine().summary)
+    for row in kept.rows:
+        there = _processor(row.get("machine", ""))
+        if there and there != here:
+            raise UsageError(
+                f"{kept.path} holds rows of {there}, and this machine has {here}: their rates do "
+                "not compare; name another file with --json"
+            )
+
+
+def _processor(summary: str) -> str:
+    """How many cores of which processor a machine has."""
+    return summary.partition(",")[0]
 
 
 def _machine_rows(place: Path, say: Say) -> list[Row]:
@@ -204,8 +223,8 @@ class _CaseRows:
 
     def measure(self) -> None:
         """The references, then what goes out of core; rows that are kept already are left out."""
-        if not self._have_references():
-            self._references()
+        self._take_kept()
+        self._references()
         wanted = [workload for workload in self.workloads if self._kept_row(workload) is None]
         for _, group in groupby(wanted, key=lambda workload: workload.plane):
             self._measure_planes([*group])
@@ -223,20 +242,15 @@ class _CaseRows:
             row = self._out_of_core(workload, streamed)
             beside = {mode: (before[mode], after[mode]) for mode in BESIDE}
             given = {f"{mode}_beside": rates for mode, rates in beside.items()}
-            self._keep(replace(row, **given), beside)
+            self._keep(replace(row, **given), beside, ("plain", "best"))
             before = after
 
-    def _have_references(self) -> bool:
-        """Take the rates in memory from the kept rows, if they are there."""
-        rows = [
-            row
-            for row in self.kept.rows
-            if (row["stencil"], row["dtype"]) == (self.case.name, self.case.dtype)
-            and row["mode"] != "outofcore"
-        ]
-        for row in rows:
-            self.samples[row["mode"]] = list(row["samples"])
-        return bool(rows)
+    def _take_kept(self) -> None:
+        """Take the rates in cache and in memory from the kept rows, as far as they are there."""
+        for row in self.kept.rows:
+            own = (row["stencil"], row["dtype"]) == (self.case.name, self.case.dtype)
+            if own and row["mode"] != "outofcore":
+                self.samples[row["mode"]] = list(row["samples"])
 
     def _kept_row(self, workload: Workload) -> dict[str, Any] | None:
         shape = [*workload.problem().shape]
@@ -244,21 +258,37 @@ class _CaseRows:
         return next((row for row in self.kept.rows if self.kept.key(row) == key), None)
 
     def _references(self) -> None:
-        """Rates in cache and in memory; plain sweeps in turns with what is set beside them."""
-        for level in CACHE_LEVELS:
-            self._say(f"ceiling in L{level}")
-            glups, shape = ceiling(self.case, self.machine, level)
-            self._add(self._row(f"ceiling-l{level}", shape, 0), glups)
-        answer = self._reference("plain")
-        for written in HAND_WRITTEN[self.case.name]:
-            self._hand(answer, written)
-        self._reference("blocked", answer)
-        self._tiled(answer)
-        for _ in range(ROUNDS - 1):
-            self._reference("plain", answer)
-            self.samples["tiled"].append(self._tiled_rate()[0])
-        for row in self.templates.values():
-            self._keep(row)
+        """Rates in cache and in memory that are not kept yet.
+
+        Plain sweeps are measured in turns with what is set beside them, also where they are kept.
+        """
+        by_hand = HAND_WRITTEN[self.case.name]
+        ceilings = {f"ceiling-l{level}": level for level in CACHE_LEVELS}
+        modes = (*ceilings, "plain", *(written.mode for written in by_hand), "blocked", "tiled")
+        missing = [mode for mode in modes if mode not in self.samples]
+        beside: dict[str, tuple[float, ...]] = {}
+        for mode in (mode for mode in missing if mode in ceilings):
+            self._say(f"ceiling in L{ceilings[mode]}")
+            glups, shape = ceiling(self.case, self.machine, ceilings[mode])
+            self._add(self._row(mode, shape, 0), glups)
+        if not ceilings.keys() >= {*missing}:
+            before = self.samples.pop("plain", None)
+            answer = self._reference("plain")
+            for written in (one for one in by_hand if one.mode in missing):
+                self._hand(answer, written)
+            if "blocked" in missing:
+                self._reference("blocked", answer)
+            if "tiled" in missing:
+                self._tiled(answer)
+            for _ in range(ROUNDS - 1):
+                self._reference("plain", answer)
+                if "tiled" in missing:
+                    self.samples["tiled"].append(self._tiled_rate()[0])
+            if before is not None:
+                beside = {"plain": tuple(self.samples["plain"])}
+                self.samples["plain"] = before
+        for mode in missing:
+            self._keep(replace(self.templates[mode], plain_beside=beside.get("plain", ())), beside)
 
     def _add(self, row: Row, glups: float) -> None:
         self.templates.setdefault(row.mode, row)
@@ -274,15 +304,22 @@ class _CaseRows:
         rates["best"] = rates["plain"] if best == "plain" else self._one_step_rate(best)
         return rates
 
-    def _keep(self, row: Row, beside: Mapping[str, tuple[float, ...]] | None = None) -> None:
-        """Add a row with its ratios, of medians of samples or of what was measured ``beside``."""
-        rates_by_mode = self.samples | {mode: list(rates) for mode, rates in (beside or {}).items()}
+    def _keep(
+        self,
+        row: Row,
+        beside: Mapping[str, tuple[float, ...]],
+        one_step: Sequence[str] = ONE_STEP,
+    ) -> None:
+        """Add a row with its ratios, of medians of samples or of what was measured ``beside``.
+
+        ``one_step`` are the modes over the fastest of which it is set.
+        """
+        rates_by_mode = self.samples | {mode: list(rates) for mode, rates in beside.items()}
         rates = {mode: statistics.median(measured) for mode, measured in rates_by_mode.items()}
         samples = row.samples or tuple(self.samples[row.mode])
         glups = statistics.median(samples)
         ceilings = [rate for mode, rate in rates.items() if mode.startswith("ceiling")]
         by_hand = [rates[mode] for mode in BY_HAND if mode in rates]
-        one_step = ("plain", "best") if beside else ONE_STEP
         done = replace(
             row,
             glups=glups,

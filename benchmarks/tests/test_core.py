@@ -220,6 +220,31 @@ def test_an_interrupted_record_goes_on_after_its_last_row(tmp_path, monkeypatch)
     assert json.loads(target.read_text()) == record
 
 
+@pytest.mark.usefixtures("brief")
+def test_a_record_is_gone_on_with_where_it_lacks_a_loop_by_hand(tmp_path):
+    arguments = ("--only", "heat7", "--plane", "64x64", "--steps", "4", "--factor", "0.05")
+    assert bench(tmp_path, *arguments) == 0
+    target = tmp_path / "figures.json"
+    lacking = [row for row in json.loads(target.read_text()) if row["mode"] != "hand"]
+    target.write_text(json.dumps(lacking))
+    assert bench(tmp_path, *arguments, "--resume") == 0
+    *before, row = json.loads(target.read_text())
+    assert before == lacking
+    assert row["mode"] == "hand"
+    assert len(row["plain_beside"]) == rows.ROUNDS
+    plain = np.median(row["plain_beside"])
+    assert row["over_plain"] == pytest.approx(row["glups"] / plain)
+    blocked = next(row["glups"] for row in lacking if row["mode"] == "blocked")
+    assert row["over_best"] == pytest.approx(row["glups"] / max(plain, blocked, row["glups"]))
+
+
+def test_a_record_of_another_machine_is_not_gone_on_with(tmp_path, capsys):
+    row = dict.fromkeys(rows.KEY, "") | {"machine": "64 cores of Another, Linux 1, g++"}
+    (tmp_path / "figures.json").write_text(json.dumps([row]))
+    assert bench(tmp_path, "--resume") == 2
+    assert "rows of 64 cores of Another, and this machine has" in capsys.readouterr().err
+
+
 def test_a_record_holds_the_grids_of_every_case():
     posed = recorded()
     assert {workload.case for workload in posed} == set(CASES)

@@ -21,7 +21,12 @@ def test_the_table_of_the_readme_is_drawn_from_the_records():
 
 
 def row(mode, glups, **others):
-    key = {"stencil": "heat7", "dtype": "float64", "machine": "2 cores of ours, Linux"}
+    key = {
+        "stencil": "heat7",
+        "dtype": "float64",
+        "machine": "2 cores of ours, Linux",
+        "ended": "2026",
+    }
     streamed = {"wait_share": 0.1, "over_resident": 0.9, "over_tiled": 0.8, "factor": 8}
     limits = {"memory_limit_bytes": 1 << 29, "shape": [64, 64, 64]}
     return {**key, **streamed, **limits, "mode": mode, "glups": glups, **others}
@@ -46,6 +51,16 @@ def test_a_rate_is_set_over_what_was_measured_beside_it(tmp_path, monkeypatch):
 
     assert found(plain=2.0, hand=1.0) == ("3.00", "")
     assert found(plain=2.0, hand=2.5) == ("", "")  # nobody measured the loop beside the row
+
+
+def test_a_ratio_to_a_sweep_that_is_newer_than_the_row_is_left_out(tmp_path, monkeypatch):
+    def found(**rates):
+        streamed = {"over_plain": 3.0, "over_best": 1.75, "plain_beside": [], "ended": ""}
+        newer = {"plain": 2.0, "tiled": 5.0, **rates}
+        return over_beside(tmp_path, monkeypatch, newer, **streamed)[0]
+
+    assert found(hand=1.0) == "1.75"
+    assert found(hand=2.5) == ""
 
 
 def test_a_ratio_is_as_recorded_and_marked_where_others_disturbed_it(tmp_path, monkeypatch):
