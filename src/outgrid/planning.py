@@ -193,8 +193,8 @@ class Planning:
         if not others:
             return Settled(problem, ("temporaries are kept: to compute them again takes longer",))
         (again,) = others
-        paths = [calibration_path(one, self.options, self.machine) for one in (problem, again)]
-        both = self.comm.share([known(path) for path in paths])[0]
+        rates = [known_rates(one, self.options, self.machine) for one in (problem, again)]
+        both = self.comm.share(rates)[0]
         found = both if None not in both else [None, None]
         kept, other = self._choose(problem, found[0]).predicted_seconds, None
         with suppress(InfeasiblePlan, UsageError):
@@ -447,7 +447,7 @@ def fixed_bytes(options: RunOptions) -> int:
 
 def known_rates(problem: Problem, options: RunOptions, machine: Machine) -> Calibration | None:
     """What was measured of the kernel before, None where nothing was."""
-    return known(calibration_path(problem, options, machine))
+    return known(calibration_path(problem, options, machine, _room_bytes(options)))
 
 
 def calibration(
@@ -466,11 +466,11 @@ def calibration(
     what was found now is returned then, also where what was kept stays. None where the memory limit
     leaves no room to measure.
     """
-    path = calibration_path(problem, options, machine)
+    room = _room_bytes(options)
+    path = calibration_path(problem, options, machine, room)
     before = known(path)
     if not again and before is not None and _serves(before, options):
         return before
-    room = min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
     with doing(progress, "measuring the kernel"):
         rates = calibrate(problem, options, machine, kernel, room, beside)
     if rates is None:
@@ -479,6 +479,11 @@ def calibration(
         keep(rates, path)
         return rates
     return rates if again else before
+
+
+def _room_bytes(options: RunOptions) -> int:
+    """What the window in which a kernel is measured may take."""
+    return min(CALIBRATION_BYTES, (options.memory_bytes - fixed_bytes(options)) * 3 // 4)
 
 
 def _serves(rates: Calibration, options: RunOptions) -> bool:

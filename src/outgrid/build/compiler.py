@@ -44,6 +44,8 @@ EMPTY = '#include <new>\nextern "C" int* outgrid_nothing() { return new int; }\n
 GCC_FLAGS = ("-mprefer-vector-width=512",) if platform.machine() == "x86_64" else ()
 # How the line of /proc/cpuinfo begins that says what a processor can do: x86, Arm, RISC-V, POWER.
 ABILITIES = ("flags", "Features", "isa", "cpu\t")
+# Likewise of those that say which one it is: x86, Arm, RISC-V.
+MODEL = ("cpu family", "model\t", "stepping", "CPU part", "CPU variant", "CPU revision", "uarch")
 NAME_DIGITS = 24
 
 
@@ -70,6 +72,11 @@ class Compiler:
             for flag in FLAGS + GCC_FLAGS
             if not any(word.startswith(own.get(flag, ())) for word in self.command)
         )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """All that decides what it makes of a source on a processor."""
+        return (*self.command, self.version, *self.flags)
 
     @property
     def builds_library(self) -> bool:
@@ -222,7 +229,7 @@ def _last_first(paths: Iterator[Path]) -> list[Path]:
 
 
 def _path(source: str, compiler: Compiler, place: Path) -> Path:
-    by = "\0".join((*compiler.command, compiler.version, *compiler.flags))
+    by = "\0".join(compiler.identity)
     return place / f"{_name(source, _processor(), by)}.so"
 
 
@@ -231,14 +238,25 @@ def _name(*parts: str) -> str:
     return "-".join(hashlib.sha256(part.encode()).hexdigest()[:NAME_DIGITS] for part in parts)
 
 
+def processor() -> tuple[str, ...]:
+    """What the processor can do, and which one it is: two that can do the same differ in speed."""
+    told = _told_of_processor()
+    return _processor(), *(line for line in told if line.startswith(MODEL))
+
+
 def _processor() -> str:
     """What ``-march=native`` stands for here: what the processor can do."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except FileNotFoundError:
-        lines = []
-    abilities = next((line for line in lines if line.startswith(ABILITIES)), platform.processor())
+    told = _told_of_processor()
+    abilities = next((line for line in told if line.startswith(ABILITIES)), platform.processor())
     return f"{platform.machine()} {abilities}"
+
+
+def _told_of_processor() -> list[str]:
+    """Lines about the first processor."""
+    try:
+        return Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _compiled(library: Path, compiler: Compiler) -> bytes:

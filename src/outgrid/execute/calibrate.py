@@ -22,11 +22,13 @@ import msgspec
 import numpy as np
 
 from outgrid.build import kept
+from outgrid.build.compiler import find_compiler, processor
 from outgrid.build.kept import cache_folder, decoded
 from outgrid.codegen.kernel import row_groups
 from outgrid.codegen.masks import mask_fields
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
+from outgrid.errors import BuildError
 from outgrid.execute.absence import Absence
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import Others
@@ -52,6 +54,7 @@ from outgrid.regular import read_own
 from outgrid.schemes import named_by_depth
 from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.region import regional
 
 LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
 FRONTS = (2, 4, 8, 16)  # planes per step of the front
@@ -73,7 +76,9 @@ PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measu
 # it for a while, and what the best one is hangs on the depth of a plan.
 DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
-FORM = "15"  # changes with what is measured: older calibrations are not found again
+# A window so many times as large as the caches comes from memory, nearly all of it.
+BEYOND = 4
+FORM = "16"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -297,18 +302,50 @@ def keep(calibration: Calibration, path: Path) -> None:
     kept.keep(path, msgspec.json.encode(calibration))
 
 
-def calibration_path(problem: Problem, options: RunOptions, machine: Machine) -> Path:
+def calibration_path(
+    problem: Problem, options: RunOptions, machine: Machine, room_bytes: int
+) -> Path:
     """Where a calibration is kept: its name digests all that decides the rates.
 
-    That is what the source of the kernel follows from, who compiles and runs it, and the length of
-    rows; the source itself need not be there.
+    That is what the source of the kernel follows from, who compiles and runs it, the length of
+    rows, where fields exist that exist in a region only, and whether the window that is measured in
+    ``room_bytes`` is larger than the caches; the source itself need not be there.
     """
     kernel = (generator_version(), problem.stencil.digest, problem.dtype, problem.edges)
     apart = sorted(problem.dtypes.items())
-    runs = (machine.cpu, machine.compiler, options.threads or machine.cores, problem.shape[1:])
-    parts = (FORM, *kernel, apart, *runs)
+    by = machine.cpu, machine.l2_bytes, machine.l3_bytes, machine.compiler, *processor(), *_maker()
+    runs = options.threads or machine.cores, problem.shape[1:]
+    measured = _place(problem, machine, room_bytes)
+    parts = (FORM, *kernel, apart, *by, *runs, *measured)
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
     return cache_folder() / "calibrations" / f"{digest}.json"
+
+
+def _maker() -> tuple[str, ...]:
+    """The compiler, its version and flags; nothing where there is none."""
+    try:
+        return find_compiler().identity
+    except BuildError:
+        return ()
+
+
+def _place(problem: Problem, machine: Machine, room_bytes: int) -> tuple[object, ...]:
+    """Whether a window is larger than the caches, and the ends of regions in it."""
+    shape = _cut(problem, room_bytes)
+    if shape is None:
+        return ()
+    item = ITEM_BYTES[problem.dtype]
+    rings = sum(ring_count(field, problem.stencil) for field in problem.stencil.fields)
+    caches = machine.l3_bytes + machine.cores * machine.l2_bytes
+    beyond = math.prod(shape) * rings * item >= BEYOND * caches
+    names = regional(problem.stencil)
+    there = ((name, _within(box, shape)) for name in names for box in problem.regions.get(name, ()))
+    return beyond, [(name, box) for name, box in there if all(box)]
+
+
+def _within(box: tuple[range, ...], shape: tuple[int, ...]) -> tuple[range, ...]:
+    """The part of a box in the first planes, rows and columns."""
+    return tuple(part[: max(0, n - part.start)] for part, n in zip(box, shape, strict=True))
 
 
 def least_planes(problem: Problem) -> int:
@@ -321,6 +358,24 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
 
     Of no more than ``most_cells``, as far as a few rows and planes allow.
     """
+    cut, stencil = _cut(problem, room_bytes, most_cells), problem.stencil
+    if cut is None:
+        return None
+    zeros = {field.name: 0.0 for field in stencil.fields}
+    values: dict[str, Any] = {
+        name: parameter_value(problem, name, 0) for name in stencil.parameters
+    }
+    for profile in stencil.given_profiles:
+        values[profile.name] = np.resize(problem.profile_values(profile.name), cut[profile.axis])
+    return Problem(
+        stencil, cut, problem.dtype, 1, values, problem.boundary, zeros, dtypes=problem.dtypes
+    )
+
+
+def _cut(
+    problem: Problem, room_bytes: int, most_cells: int | None = None
+) -> tuple[int, ...] | None:
+    """The shape of that grid, None where ``room_bytes`` hold too little."""
     stencil = problem.stencil
     rings = sum(ring_count(field, stencil) for field in stencil.fields)
     room = (room_bytes - 2 * rings * GUARD_BYTES) // rings
@@ -340,16 +395,7 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
         planes = min(planes, max(least, most_cells // math.prod(shape)))
     if planes < least_planes(problem):
         return None
-    zeros = {field.name: 0.0 for field in stencil.fields}
-    values: dict[str, Any] = {
-        name: parameter_value(problem, name, 0) for name in stencil.parameters
-    }
-    cut = (planes, *shape)
-    for profile in stencil.given_profiles:
-        values[profile.name] = np.resize(problem.profile_values(profile.name), cut[profile.axis])
-    return Problem(
-        stencil, cut, problem.dtype, 1, values, problem.boundary, zeros, dtypes=problem.dtypes
-    )
+    return (planes, *shape)
 
 
 def _written_over(problem: Problem) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 import outgrid as og
 from outgrid import pipeline
+from outgrid.build import compiler
 from outgrid.codegen import version
 from outgrid.codegen.masks import mask_fields
 from outgrid.config import RunOptions
@@ -127,30 +128,68 @@ def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
     assert pipeline.plan(problem, RunOptions.of(memory="1GiB")).depth > 0
 
 
+def path(name="heat7", shape=(32, 48, 64), dtype="float64", memory="1GiB", room=1 << 29, **given):
+    """Where rates of a problem are kept, on this machine or one with other ``machine`` values."""
+    machine = replace(describe_machine(), **given.pop("machine", {}))
+    options = RunOptions.of(memory=memory, threads=given.pop("threads", None))
+    initial = given.pop("initial", {"u": 0.0})
+    return calibration_path(
+        Problem(name, shape, dtype, 4, initial=initial, **given), options, machine, room
+    )
+
+
 def test_rates_are_those_of_a_kernel_its_processor_and_the_length_of_rows(monkeypatch):
-    options, machine = RunOptions.of(memory="1GiB"), describe_machine()
-
-    def path(name="heat7", shape=(32, 48, 64), dtype="float64", options=options, **given):
-        problem = Problem(name, shape, dtype, 4, initial={"u": 0.0}, **given)
-        return calibration_path(problem, options, machine)
-
     same = path()
     assert path(shape=(64, 48, 64)) == same
     assert path(parameters={"k": 0.05}) == same
+    assert path(memory="2GiB", room=1 << 30) == same
     others = [
         path(shape=(32, 48, 65)),
         path(dtype="float32"),
         path(boundary="periodic"),
         path("box27"),
-        path(options=RunOptions.of(memory="1GiB", threads=machine.cores + 1)),
-        calibration_path(
-            Problem("heat7", (32, 48, 64), "float64", 4, initial={"u": 0.0}),
-            options,
-            replace(machine, cpu="another"),
-        ),
+        path(threads=describe_machine().cores + 1),
+        path(machine={"cpu": "another"}),
+        path(machine={"l2_bytes": 1}),
+        path(machine={"l3_bytes": 1}),
     ]
+    monkeypatch.setattr(module, "processor", lambda: ("x86_64 flags : avx2", "model\t: 3"))
+    others.append(path())
     monkeypatch.setattr(module, "generator_version", lambda: "another")
     assert len({same, *others, path()}) == 2 + len(others)
+
+
+def test_rates_are_those_of_what_a_compiler_makes(monkeypatch):
+    found = {path()}
+    for words in ("g++ -O2", "g++ -O3", "g++ -march=x86-64-v3"):
+        monkeypatch.setenv("CXX", words)
+        found.add(path())
+    monkeypatch.setattr(compiler, "_version", lambda command, path: "g++ 99")
+    found.add(path())
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found.add(path())
+    assert len(found) == 6
+
+
+def test_rates_are_those_of_a_window_in_caches_or_beyond(monkeypatch):
+    caches = {"l2_bytes": 1 << 20, "l3_bytes": 8 << 20, "cores": 2}
+    large = path(shape=(2048, 256, 256), machine=caches)
+    assert path(shape=(4096, 256, 256), room=600 << 20, machine=caches) == large
+    narrow = path(shape=(2048, 256, 256), room=36 << 20, machine=caches)
+    assert narrow != large
+    assert narrow == path(shape=(24, 256, 256), machine=caches)
+
+
+def test_rates_are_those_of_a_problem_with_its_regions():
+    initial = {"p": 1.0, "c": 0.1, "slope": 0.0, "bend": 0.0}
+
+    def layered(width, planes=300):
+        layers = {"kind": "matched", "width": width, "courant": 0.4, "frequency": 0.02}
+        shape = (planes, 200, 200)
+        return path("acoustic_pml:2", shape, "float32", boundary=layers, initial=initial)
+
+    assert len({layered(20), layered(60), layered(21)}) == 3
+    assert layered(20, 301) == layered(20)
 
 
 def test_the_version_of_the_generator_follows_its_text(tmp_path, monkeypatch):
@@ -166,6 +205,18 @@ def test_the_version_of_the_generator_follows_its_text(tmp_path, monkeypatch):
     (tmp_path / "__pycache__" / "kernel.pyc").write_text("")
     seen.add(version.generator_version.__wrapped__())
     assert len(seen) == 3
+
+
+def test_modules_that_shape_kernels_are_a_part_of_the_generator(tmp_path, monkeypatch):
+    package = version.ROOM.parent
+    monkeypatch.setattr(version, "ROOM", tmp_path / "codegen")
+    seen = {version.generator_version.__wrapped__()}
+    for name in version.BESIDE:
+        assert (package / name).is_file()
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+        seen.add(version.generator_version.__wrapped__())
+    assert len(seen) == 1 + len(version.BESIDE)
 
 
 def test_too_little_room_measures_nothing():
