@@ -76,30 +76,79 @@ extern "C" void heat5(REAL* const* a, const REAL* w, int64_t, int64_t ny, int64_
   }
 }
 
-// Column by column: the two outer columns of a cell are one sum, made once for both.
+// Writes in[x] + (out[x - 1] + out[x + 1]) past the caches.
+static inline void stream_sums(REAL* to, const REAL* in, const REAL* out, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512F__)
+  typedef __m512i Vector;
+#else
+  typedef __m256i Vector;
+#endif
+  typedef REAL Lanes __attribute__((vector_size(sizeof(Vector)), aligned(sizeof(REAL)), may_alias));
+  const int64_t lanes = sizeof(Vector) / sizeof(REAL);
+  for (; i < n && (uintptr_t)(to + i) % sizeof(Vector); ++i)
+    to[i] = in[i] + (out[i - 1] + out[i + 1]);
+  for (; i + lanes <= n; i += lanes) {
+    const Lanes sums = *(const Lanes*)(in + i) +
+                       (*(const Lanes*)(out + i - 1) + *(const Lanes*)(out + i + 1));
+#if defined(__AVX512F__)
+    _mm512_stream_si512((Vector*)(to + i), (Vector)sums);
+#else
+    _mm256_stream_si256((Vector*)(to + i), (Vector)sums);
+#endif
+  }
+#endif
+  for (; i < n; ++i) to[i] = in[i] + (out[i - 1] + out[i + 1]);
+}
+
+// Columns at once, so that all rows between the two loops fit the first level, with room to spare.
+static const int64_t kColumns = 256;
+
+// The same row of N planes, from which p and q are on. What is read of a plane serves the planes
+// beside it: (N + 2) / N planes come from memory for each that is written, and the sum of the rows
+// beside one is made once. Column by column: the two outer columns of a cell are one sum, made once
+// for both.
+template <int N>
+static inline void box27_rows(const REAL* p, REAL* q, const REAL* w, int64_t nx, int64_t pitch) {
+  const REAL c0 = w[0], c1 = w[1], c2 = w[2], c3 = w[3];
+  REAL inner[N][kColumns], outer[N][kColumns];
+  for (int64_t first = 0; first < nx - 2; first += kColumns - 2) {
+    const int64_t n = nx - first < kColumns ? nx - first : kColumns;
+#pragma omp simd
+    for (int64_t x = 0; x < n; ++x) {
+      REAL mid[N + 2], beside[N + 2];
+      for (int r = 0; r < N + 2; ++r) {
+        const REAL* const at = p + (r - 1) * pitch + first + x;
+        mid[r] = at[0];
+        beside[r] = at[-nx] + at[nx];
+      }
+      for (int r = 0; r < N; ++r) {
+        const REAL cross = beside[r + 1] + (mid[r] + mid[r + 2]);
+        const REAL corners = beside[r] + beside[r + 2];
+        inner[r][x] = c0 * mid[r + 1] + c1 * cross + c2 * corners;
+        outer[r][x] = c1 * mid[r + 1] + c2 * cross + c3 * corners;
+      }
+    }
+    for (int r = 0; r < N; ++r)
+      stream_sums(q + r * pitch + first + 1, inner[r] + 1, outer[r] + 1, n - 2);
+  }
+}
+
 extern "C" void box27(REAL* const* a, const REAL* w, int64_t nz, int64_t ny, int64_t nx,
                       int64_t pitch) {
-  const REAL c0 = w[0], c1 = w[1], c2 = w[2], c3 = w[3];
-#pragma omp parallel
-  {
-    REAL* const line = new REAL[3 * nx];
-    REAL *const inner = line + nx, *const outer = inner + nx;
-#pragma omp for collapse(2) schedule(dynamic, 16)
-    for (int64_t z = 1; z < nz - 1; ++z)
-      for (int64_t y = 1; y < ny - 1; ++y) {
-        const REAL* p = a[0] + z * pitch + y * nx;
-        const REAL *below = p - pitch, *above = p + pitch;
-        for (int64_t x = 0; x < nx; ++x) {
-          const REAL cross = (p[x - nx] + p[x + nx]) + (below[x] + above[x]);
-          const REAL corners = (below[x - nx] + below[x + nx]) + (above[x - nx] + above[x + nx]);
-          inner[x] = c0 * p[x] + c1 * cross + c2 * corners;
-          outer[x] = c1 * p[x] + c2 * cross + c3 * corners;
-        }
-        for (int64_t x = 1; x < nx - 1; ++x) line[x] = inner[x] + (outer[x - 1] + outer[x + 1]);
-        stream(a[1] + z * pitch + y * nx + 1, line + 1, nx - 2);
-      }
-    delete[] line;
-  }
+  const int64_t jammed = 6, groups = (nz - 2 + jammed - 1) / jammed;
+#pragma omp parallel for collapse(2) schedule(dynamic, 64)
+  for (int64_t group = 0; group < groups; ++group)
+    for (int64_t y = 1; y < ny - 1; ++y) {
+      const REAL* const p = a[0] + y * nx;
+      REAL* const q = a[1] + y * nx;
+      int64_t z = 1 + group * jammed;
+      if (z + jammed <= nz - 1)
+        box27_rows<jammed>(p + z * pitch, q + z * pitch, w, nx, pitch);
+      else
+        for (; z < nz - 1; ++z) box27_rows<1>(p + z * pitch, q + z * pitch, w, nx, pitch);
+    }
 }
 
 // In place of the level before, which is read once: nothing to write past the caches.

@@ -153,6 +153,20 @@ def test_the_loop_by_hand_computes_the_same(name, written, tmp_path):
 
 
 @pytest.mark.usefixtures("hastily")
+@pytest.mark.parametrize("shape", [(9, 6, 254), (8, 4, 257), (7, 3, 600), (4, 3, 64)])
+def test_the_box_by_hand_leaves_no_plane_or_column_out(shape, tmp_path):
+    case = choose("box27")
+    (written,) = hand.HAND_WRITTEN["box27"]
+    problem = workload(case, "96MiB", 1, shape[1:], 2).problem(0, shape[0])
+    loop = HandLoop(problem, case.stencil, tmp_path, written)
+    _, values = loop.run()
+    _, expected = in_memory(problem, "plain", tmp_path)
+    assert rows.largest_difference(values, expected) < 2 * rows.ROUNDING[case.dtype]
+    del values
+    loop.release()
+
+
+@pytest.mark.usefixtures("hastily")
 @pytest.mark.parametrize("written", hand.HAND_WRITTEN["lbm19"], ids=lambda written: written.mode)
 def test_walls_send_back_what_the_lattice_by_hand_sends_them(written, tmp_path):
     case = choose("lbm19")
