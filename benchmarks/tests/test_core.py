@@ -153,10 +153,11 @@ def test_the_loop_by_hand_computes_the_same(name, written, tmp_path):
 
 
 @pytest.mark.usefixtures("hastily")
+@pytest.mark.parametrize("name", ["box27", "heat7"])
 @pytest.mark.parametrize("shape", [(9, 6, 254), (8, 4, 257), (7, 3, 600), (4, 3, 64)])
-def test_the_box_by_hand_leaves_no_plane_or_column_out(shape, tmp_path):
-    case = choose("box27")
-    (written,) = hand.HAND_WRITTEN["box27"]
+def test_planes_at_once_by_hand_leave_no_plane_or_column_out(shape, name, tmp_path):
+    case = choose(name)
+    (written,) = hand.HAND_WRITTEN[name]
     problem = workload(case, "96MiB", 1, shape[1:], 2).problem(0, shape[0])
     loop = HandLoop(problem, case.stencil, tmp_path, written)
     _, values = loop.run()
