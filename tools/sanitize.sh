@@ -2,8 +2,9 @@
 # The core and generated kernels under the sanitizers of gcc: addresses and undefined behaviour in
 # one pass, races between threads in another. Usage: sanitize.sh PYTHON
 #
-# Each pass has a build of the package of its own in build/sanitize. The interpreter is not
-# instrumented, so the sanitizer's library is loaded before it.
+# Each pass has a build of the package of its own in build/sanitize, not optimised, which compiles
+# faster than it runs slower. The interpreter is not instrumented, so the sanitizer's library is
+# loaded before it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(realpath -s "$1")
@@ -18,7 +19,7 @@ build() {
     PATH="$(dirname "$python"):$PATH" "$python" -m pip install --quiet \
         --disable-pip-version-check --no-deps --no-build-isolation --upgrade \
         --target "$folder/$name" -C build-dir="$folder/$name-cmake" \
-        -C cmake.build-type=RelWithDebInfo -C cmake.define.OUTGRID_SANITIZE="$sanitizers" .
+        -C cmake.build-type=Debug -C cmake.define.OUTGRID_SANITIZE="$sanitizers" .
 }
 
 # pass NAME SANITIZERS PRELOADED TESTS...: run these tests with what was built so.
