@@ -25,7 +25,7 @@ from outgrid.plan.schedule.states import States
 from outgrid.plan.schedule.stored import Stored
 from outgrid.plan.schedule.strips import Strips
 from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid
-from outgrid.plan.schedule.trip import RECENT_TRIPS, Point, Span, Trip, Trips
+from outgrid.plan.schedule.trip import Point, Span, Trip, Trips, remember
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +197,11 @@ class Schedule:
         return {}
 
     def passage(self, trip: Trip) -> Passage:
-        """What a trip does; of the last few trips it is remembered. Threads may ask at once."""
+        """What a trip does; of the last few trips it is remembered."""
         known = self._recent.get(trip.index)
         if known is not None and (known.trip is trip or known.trip == trip):
             return known
-        for old in list(self._recent)[: 1 - RECENT_TRIPS]:  # a copy, made in one go
-            self._recent.pop(old, None)
-        passage = self._recent[trip.index] = Passage(self, trip)
-        return passage
+        return remember(self._recent, trip.index, Passage(self, trip))
 
     def sweep(self, depth: int) -> Iterator[Passage]:
         """The passages of one sweep of ``depth`` steps."""

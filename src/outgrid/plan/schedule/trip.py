@@ -7,7 +7,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import overload
+from typing import TypeVar, overload
+
+Kept = TypeVar("Kept")
 
 RECENT_TRIPS = 8  # kept: a slab asks several times for the same few
 
@@ -103,13 +105,19 @@ class Trips(Sequence[Trip]):
         known = self._recent.get(index)
         if known is not None:
             return known
-        for old in list(self._recent)[: 1 - RECENT_TRIPS]:  # a copy: other threads may ask too
-            self._recent.pop(old, None)
         sweep = bisect_right(self._firsts, index) - 1
         part, depth = index - self._firsts[sweep], self._depths[sweep]
         spans = self._spans(sweep, part, depth)
-        trip = self._recent[index] = Trip(index, sweep, part, self._done[sweep], depth, *spans)
-        return trip
+        trip = Trip(index, sweep, part, self._done[sweep], depth, *spans)
+        return remember(self._recent, index, trip)
+
+
+def remember(recent: dict[int, Kept], index: int, value: Kept) -> Kept:
+    """Keep what belongs to a trip beside that of the last few others. Threads may ask at once."""
+    for old in list(recent)[: 1 - RECENT_TRIPS]:  # a copy, made in one go
+        recent.pop(old, None)
+    recent[index] = value
+    return value
 
 
 def mirrored(cells: range, extent: int) -> range:
