@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from outgrid.cli import main
+from outgrid.probe.profile import known_machine
 from outgrid_bench.peers import by_yask, compare
 from outgrid_bench.peers.compare import PEERS, Peer, all_agree, measure_peers, peer_workload
 from outgrid_bench.tables import peer_table
@@ -115,52 +116,109 @@ def test_rows_are_written_as_json(tmp_path, monkeypatch, capsys):
 
 
 SCRIPT = """#!/bin/sh
-echo "$@" > given
+echo "$@" >> given
+echo "Version: 4.05.04"
+echo "  Num outer threads:       $(cat threads)"
 echo "  stencil-description:    iso3dfd radius {radius}"
-echo "  mid-throughput (num-points/sec): 2.5G"
+case "$*" in *-no-pre_auto_tune*) ;; *)
+    echo " auto-tuner: block-size:             t=6 * x=12 * y=24 * z=24"
+    echo " auto-tuner: micro-block-size:       t=6 * x=8 * y=4 * z=24" ;;
+esac
+case "$*" in
+    *"-auto_tune_targets mb,b"*) echo "  mid-throughput (num-points/sec): 2.5G" ;;
+    *) echo "  mid-throughput (num-points/sec): 800M" ;;
+esac
 exit {code}
 """
 
 
-def built(folder: Path, code: int = 0, radius: int = 4) -> Path:
+def built(folder: Path, code: int = 0, radius: int = 4, threads: int | None = None) -> Path:
     """A folder as YASK leaves it, with a program that says what YASK would."""
     (folder / "bin").mkdir(parents=True)
+    (folder / "build").mkdir()
     (folder / "bin" / "yask_kernel.iso3dfd.avx512.exe").touch()
     script = folder / "bin" / "yask.sh"
     script.write_text(SCRIPT.format(code=code, radius=radius))
     script.chmod(0o755)
+    report = folder / "build" / "yask_kernel.iso3dfd.avx512.make-report.txt"
+    report.write_text("YK_CXX=g++\nYK_CXXVER=g++ 12.2.0 Copyright (C) 2022\n")
+    (folder / "threads").write_text(str(threads or known_machine(folder).cores))
     return folder
 
 
-def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch):
+@pytest.fixture
+def ours(monkeypatch):
+    """Rates of ours, which is not run."""
+    monkeypatch.setattr(by_yask, "_ours", lambda problem, place, threads: 2.0)
+    monkeypatch.setattr(by_yask, "_streamed", lambda workload, place: (1.5, "a limit"))
+
+
+def small() -> Workload:
+    return by_yask.wave_workload(192 << 20, 0.04, extent=24, steps=6)
+
+
+def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch, ours):
     folder = built(tmp_path / "yask")
     monkeypatch.setenv(by_yask.VARIABLE, str(folder))
-    monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
-    ours, given_tiles, tuned = by_yask.measure_yask(None, tmp_path, quiet, extent=24, steps=6)
-    assert ours.glups == 2.0
-    assert [(row.glups, row.ours_over) for row in (given_tiles, tuned)] == [(2.5, 0.8)] * 2
-    assert (given_tiles.note, tuned.note) == tuple(by_yask.WAYS)
+    memory, fastest, other, streamed = by_yask.measure_yask(None, tmp_path, quiet, small())
+    assert (memory.glups, memory.shape) == (2.0, (24, 24, 24))
+    assert (fastest.glups, fastest.ours_over) == (2.5, 0.8)
+    assert fastest.note.startswith("fastest: YASK 4.05.04 built by g++ 12.2.0, tuner of blocks")
+    assert "found x=12 y=24 z=24 by x=8 y=4 z=24" in fastest.note
+    assert (other.glups, other.ours_over) == (0.8, 2.5)
+    assert "found" not in other.note
+    assert (streamed.mode, streamed.glups, streamed.memory_limit_bytes) == (
+        "outofcore",
+        1.5,
+        192 << 20,
+    )
+    assert streamed.shape[1:] == (24, 24)
+    assert streamed.note == "0.60 of yask in memory; a limit"
     given = (folder / "given").read_text()
+    assert len(given.splitlines()) == by_yask.ROUNDS * len(by_yask.ways(24, 2))
     assert all(part in given for part in ("-arch avx512", "-g 24", "-trial_steps 6"))
+
+
+def test_yask_has_a_block_for_each_thread():
+    for options in by_yask.ways(extent=514, threads=4).values():
+        given = dict(zip(options[::2], options[1::2], strict=False))
+        assert (given["-bx"], given["-by"], given["-bz"]) == ("129", "514", "514")
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"code": 3}, "exit code 3"), ({"radius": 8}, "it was not built for iso3dfd radius 4")],
+    [
+        ({"code": 3}, "exit code 3"),
+        ({"radius": 8}, "it was not built for iso3dfd radius 4"),
+        ({"threads": 999}, "it did not run with"),
+    ],
 )
-def test_a_yask_that_cannot_run_says_why(changes, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
+def test_a_yask_that_cannot_run_says_why(changes, said, tmp_path, ours):
     folder = built(tmp_path / "yask", **changes)
-    _, row, _ = by_yask.measure_yask(folder, tmp_path, quiet, extent=24, steps=6)
+    row = by_yask.measure_yask(folder, tmp_path, quiet, small())[1]
     assert (row.glups, row.ours_over) == (None, None)
     assert said in row.note
 
 
-def test_our_wave_has_a_rate_where_there_is_no_yask(tmp_path, monkeypatch, capsys):
+def test_a_yask_that_takes_too_long_is_ended(tmp_path, monkeypatch, ours):
+    folder = built(tmp_path / "yask")
+    (folder / "bin" / "yask.sh").write_text("#!/bin/sh\nsleep 60 | cat\n")
+    monkeypatch.setattr(by_yask, "SECONDS", 0.2)
+    row = by_yask.measure_yask(folder, tmp_path, quiet, small())[1]
+    assert "stopped after 0 s" in row.note
+
+
+def test_our_wave_has_a_rate_where_there_is_no_yask(tmp_path, monkeypatch, capsys, ours):
     monkeypatch.delenv(by_yask.VARIABLE, raising=False)
-    monkeypatch.setattr(by_yask, "_ours", lambda problem, place: 2.0)
     assert main(["bench", "peers", "--only", "wave:8", "--quick"]) == 0
     assert by_yask.BUILT_BY in capsys.readouterr().out
     assert main(["bench", "peers", "--only", "wave:8", "--yask", str(tmp_path)]) == 0
     assert "holds no kernel" in capsys.readouterr().out
-    assert main(["bench", "peers", "--only", "wave:8", "--memory", "1GiB"]) == 2
+    assert main(["bench", "peers", "--only", "wave:8", "--python", "python"]) == 2
+
+
+def test_our_wave_is_measured_in_memory_and_out_of_core(tmp_path):
+    memory, *_, streamed = by_yask.measure_yask(tmp_path, tmp_path, quiet, small())
+    assert memory.glups > 0
+    assert streamed.glups > 0
+    assert list(tmp_path.iterdir()) == []

@@ -5,8 +5,9 @@ import json
 import os
 
 from outgrid.errors import UsageError
+from outgrid.units import parse_bytes
 from outgrid_bench.cli.measurement import Measurement, say
-from outgrid_bench.peers.by_yask import VARIABLE, measure_yask
+from outgrid_bench.peers.by_yask import STEPS, VARIABLE, measure_yask, wave_workload
 from outgrid_bench.peers.compare import PEERS as PROGRAMS
 from outgrid_bench.peers.compare import PeerRow, all_agree, measure_peers, peer_workload
 from outgrid_bench.peers.gradients import measure_gradients
@@ -47,12 +48,14 @@ def run_peers(arguments: argparse.Namespace) -> int:
 
 
 def _beside_yask(arguments: argparse.Namespace) -> list[PeerRow]:
-    for name in ("memory", "factor", "python"):
-        if getattr(arguments, name) is not None:
-            raise UsageError(f"YASK runs in memory, on a cube of its own: leave out --{name}")
-    small = {"extent": 128} if arguments.quick else {}
-    steps = {"steps": arguments.steps} if arguments.steps else {}
-    return measure_yask(arguments.yask, arguments.scratch, say, **small, **steps)
+    if arguments.python is not None:
+        raise UsageError("YASK is no program of Python: leave out --python")
+    say(f"load average {os.getloadavg()[0]:.2f}")
+    memory, factor, extent = ("192MiB", 2.0, 128) if arguments.quick else ("512MiB", 4.0, 512)
+    limit = parse_bytes(arguments.memory or memory)
+    factor = (arguments.factor or [factor])[0]
+    workload = wave_workload(limit, factor, extent, arguments.steps or STEPS)
+    return measure_yask(arguments.yask, arguments.scratch, say, workload)
 
 
 def _gradients(arguments: argparse.Namespace) -> list[PeerRow]:
@@ -84,15 +87,15 @@ PEERS = Measurement(
         "rounding. "
         "With --only gradient it is the gradient of a misfit of waves by their model, which "
         "Devito, Deepwave and JAX make in memory, in turns with ours. "
-        "With --only wave:8 it is YASK's wave of order 8 in memory, in turns with ours, where YASK "
-        "has been built."
+        "With --only wave:8 it is YASK's wave of order 8 in memory, in turns with ours in memory "
+        "and out of core, where YASK has been built: by given tiles and by those of its tuner."
     ),
     run=run_peers,
     options={
         "--only": "heat7:float64 or heat7:float32, wave:8 for YASK, or gradient (heat7:float64)",
         "--memory": "limit of programs out of core, for example 1GiB (512MiB, with --quick 192MiB)",
         "--factor": "size of the grid over the limit (4, with --quick 2)",
-        "--steps": "time steps (24, with --quick 6)",
+        "--steps": "time steps (24, with --quick 6; wave:8: 48)",
         "--with-swap": "C on swap space as well, which has to be active",
         "--python": "the interpreter that has the programs (this one)",
         "--yask": f"the folder where YASK was built, for --only wave:8 (what {VARIABLE} says)",

@@ -8,120 +8,236 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from outgrid import Problem
-from outgrid_bench.measure import in_memory, update_rate
+from outgrid.probe.profile import known_machine
+from outgrid_bench.measure import in_memory, out_of_core, update_rate
 from outgrid_bench.peers.compare import PeerRow
-from outgrid_bench.workloads import choose
+from outgrid_bench.workloads import Workload, choose
 
-__all__ = ["VARIABLE", "measure_yask"]
+__all__ = ["VARIABLE", "measure_yask", "wave_workload", "ways"]
 
 VARIABLE = "OUTGRID_YASK"  # in the environment: the folder of a built YASK
 BUILT_BY = "make stencil=iso3dfd radius=4 real_bytes=4 mpi=0"
 STENCIL = "iso3dfd radius 4"
 KERNEL = re.compile(r"yask_kernel\.iso3dfd\.(\w+)\.exe")
 RATE = re.compile(r"mid-throughput \(num-points/sec\):\s*([\d.]+)([KMGT]?)")
+THREADS = re.compile(r"Num outer threads:\s*(\d+)")
+VERSION = re.compile(r"^Version: (\S+)", re.MULTILINE)
+COMPILER = re.compile(r"^YK_CXXVER=(.+?)(?: Copyright.*| Target:.*)?$", re.MULTILINE)
+FOUND = re.compile(r"auto-tuner: (micro-)?block-size:\s*(?:t=\d+ \* )?(.+)")
 PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-# Tiles in space and time for 512 cells along each axis: the best of those that were tried by hand,
-# and what its tuner finds from there. The tuner runs before the trial and takes minutes.
-TIME_TILES = ("-bt", "6", "-b", "512", "-mb", "64")
-WAYS = {
-    f"tiles {' '.join(TIME_TILES)}": (*TIME_TILES, "-no-pre_auto_tune"),
-    f"tiles of its tuner, which starts from {' '.join(TIME_TILES)}": TIME_TILES,
-}
+# The best of the tiles that were tried by hand on 512 cells along each axis: 6 steps, in parts that
+# stay in the second cache.
+PARTS = ("-mbx", "32", "-mby", "64", "-mbz", "128")
+STEPS_AT_ONCE = 6
 STEPS = 48
 ROUNDS = 3
-SECONDS = 600.0  # for one of its runs
+SECONDS = 900.0  # for one of its runs
+
+
+def ways(extent: int, threads: int) -> dict[str, tuple[str, ...]]:
+    """Options of YASK for a cube, by a name.
+
+    Its threads take one block each, so that fewer blocks than threads leave some of them idle. Its
+    tuner runs before what is timed, and takes minutes.
+    """
+    rows = -(-extent // threads)
+    block = ("-bx", str(rows), "-by", str(extent), "-bz", str(extent))
+    tiles = ("-bt", str(STEPS_AT_ONCE), *block, *PARTS)
+    begin = f"which starts from {' '.join(tiles)}"
+    return {
+        f"tiles {' '.join(tiles)}": (*tiles, "-no-pre_auto_tune"),
+        f"tuner of blocks and their parts, {begin}": (*tiles, "-auto_tune_targets", "mb,b"),
+    }
+
+
+@dataclass(slots=True)
+class _Way:
+    """What one way to run YASK gave: rates, tiles that its tuner found, or why there are none."""
+
+    options: tuple[str, ...]
+    rates: list[float] = field(default_factory=list[float])
+    found: list[str] = field(default_factory=list[str])
+    version: str = ""
+    refusal: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        """The median of its rates, unless a run failed."""
+        return statistics.median(self.rates) if self.rates and not self.refusal else None
+
+    def note(self, name: str) -> str:
+        """What is said of it in its row."""
+        if self.refusal:
+            return f"{name}: {self.refusal}"
+        found = f", and found {'; '.join(self.found)}" if self.found else ""
+        return f"{self.version}, {name}{found}"
+
+
+def wave_workload(
+    memory_bytes: int, factor: float, extent: int = 512, steps: int = STEPS
+) -> Workload:
+    """The wave out of core, on planes of the cube that is measured in memory."""
+    return Workload(choose("wave:8"), memory_bytes, factor, (extent, extent), steps)
 
 
 def measure_yask(
-    folder: Path | None,
-    place: Path | None,
-    say: Callable[[str], None],
-    extent: int = 512,
-    steps: int = STEPS,
+    folder: Path | None, place: Path | None, say: Callable[[str], None], workload: Workload
 ) -> list[PeerRow]:
-    """Our tiles in memory and YASK's, in turns, on a cube of ``extent`` cells along each axis.
+    """Our tiles in memory and YASK's on a cube of the planes of ``workload``, which is what we run
+    out of core: all in turns, with as many threads each.
 
-    ``folder`` is where YASK was built (None: where the environment says). Rates are medians. Where
-    it cannot be run, its row says why.
+    ``folder`` is where YASK was built (None: where the environment says). Rates are medians, and
+    the fastest way to run YASK comes first. Where it cannot be run, its row says why.
     """
-    problem = _problem(extent, steps)
+    extent, steps = workload.plane[0], workload.steps
+    problem = _cube(extent, steps)
     named = folder or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     ours: list[float] = []
-    theirs: dict[str, list[float]] = {way: [] for way in WAYS}
-    notes: dict[str, str] = {}
+    streamed: list[float] = []
+    enforced = ""
     with tempfile.TemporaryDirectory(prefix="outgrid-peers-", dir=place) as scratch:
+        threads = known_machine(Path(scratch)).cores
+        theirs = {name: _Way(options) for name, options in ways(extent, threads).items()}
         for turn in range(ROUNDS):
             say(f"our tiles, in memory, round {turn + 1} of {ROUNDS}")
-            ours.append(_ours(problem, Path(scratch)))
-            for way in [way for way in WAYS if way not in notes]:
-                say(f"yask, in memory, round {turn + 1} of {ROUNDS}: {way}")
-                rate, note = _theirs(named, extent, steps, WAYS[way])
-                if rate is None:
-                    notes[way] = note
-                else:
-                    theirs[way].append(rate)
+            ours.append(_ours(problem, Path(scratch), threads))
+            for name, way in theirs.items():
+                if not way.refusal:
+                    say(f"yask, in memory, round {turn + 1} of {ROUNDS}: {name}")
+                    _theirs(named, Path(scratch), problem, threads, way)
+            say(f"our tiles, out of core, round {turn + 1} of {ROUNDS}")
+            rate, enforced = _streamed(workload, Path(scratch))
+            streamed.append(rate)
     mine = statistics.median(ours)
-    rows = [_row("outgrid", problem, "", mine, 1.0)]
-    for way, rates in theirs.items():
-        other = statistics.median(rates) if rates else None
-        rows.append(_row("yask", problem, notes.get(way, way), other, other and mine / other))
+    order = sorted(theirs.items(), key=lambda item: -(item[1].rate or 0.0))
+    best = order[0][1].rate
+    rows = [_row("outgrid", problem, f"{threads} threads", mine, 1.0)]
+    for place_in_order, (name, way) in enumerate(order):
+        counted = "fastest: " if way.rate and not place_in_order else ""
+        over = mine / way.rate if way.rate else None
+        rows.append(_row("yask", problem, f"{counted}{way.note(name)}", way.rate, over))
+    beside = f"{statistics.median(streamed) / best:.2f} of yask in memory; " if best else ""
+    whole, limit = workload.problem(), workload.memory_bytes
+    rate = statistics.median(streamed)
+    rows.append(_row("outgrid", whole, f"{beside}{enforced}", rate, 1.0, limit))
     return rows
 
 
-def _problem(extent: int, steps: int) -> Problem:
+def _cube(extent: int, steps: int) -> Problem:
     case = choose("wave:8")
     shape = (extent, extent, extent)
     return Problem(case.stencil, shape, case.dtype, steps, {}, "frozen", case.initial())
 
 
-def _ours(problem: Problem, place: Path) -> float:
-    record, _ = in_memory(problem, "tiled", place, slice(0, 1))
+def _ours(problem: Problem, place: Path, threads: int) -> float:
+    record, _ = in_memory(problem, "tiled", place, slice(0, 1), threads)
     return update_rate(record)
 
 
-def _theirs(
-    folder: Path | None, extent: int, steps: int, tiles: tuple[str, ...]
-) -> tuple[float | None, str]:
-    """1e9 updates per second, or why there are none."""
+def _streamed(workload: Workload, place: Path) -> tuple[float, str]:
+    """1e9 updates per second of the whole run, reading and writing included, and its limit."""
+    done = out_of_core(workload, place)
+    shutil.rmtree(done.result.parent)
+    return done.record.measured.updates / done.record.measured.seconds / 1e9, done.enforced
+
+
+def _theirs(folder: Path | None, place: Path, problem: Problem, threads: int, way: _Way) -> None:
+    """One run of YASK, which is noted in ``way``."""
     if folder is None:
-        return None, f"not named: build it by `{BUILT_BY}`, give its folder by --yask or {VARIABLE}"
+        way.refusal = (
+            f"not named: build it by `{BUILT_BY}`, give its folder by --yask or {VARIABLE}"
+        )
+        return
     kernels = sorted((folder / "bin").glob("yask_kernel.iso3dfd.*.exe"))
     named = KERNEL.fullmatch(kernels[0].name) if kernels else None
     if named is None:
-        return None, f"{folder} holds no kernel: build it by `{BUILT_BY}`"
-    size = ("-g", str(extent), "-num_trials", "1", "-trial_steps", str(steps))
+        way.refusal = f"{folder} holds no kernel: build it by `{BUILT_BY}`"
+        return
+    size = ("-g", str(problem.shape[0]), "-num_trials", "1", "-trial_steps", str(problem.steps))
+    team = ("-max_threads", str(threads), "-outer_threads", str(threads), "-inner_threads", "1")
     script = str((folder / "bin" / "yask.sh").resolve())
-    command = (script, "-stencil", "iso3dfd", "-arch", named[1], "-ranks", "1", *size, *tiles)
+    chosen = ("-stencil", "iso3dfd", "-arch", named[1], "-ranks", "1", "-log_dir", str(place))
+    command = (script, *chosen, *team, *size, *way.options)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=SECONDS, cwd=folder
-        )
+        code, said = _run(command, folder)
     except subprocess.TimeoutExpired:
-        return None, f"stopped after {SECONDS:.0f} s"
-    if done.returncode != 0:
-        return None, f"exit code {done.returncode}"
-    rate = RATE.search(done.stdout)
-    if STENCIL not in done.stdout or rate is None:
-        return None, f"it was not built for {STENCIL}: build it by `{BUILT_BY}`"
-    return float(rate[1]) * PREFIXES[rate[2]] / 1e9, ""
+        way.refusal = f"stopped after {SECONDS:.0f} s"
+        return
+    rate, used = RATE.search(said), THREADS.search(said)
+    if code != 0:
+        way.refusal = f"exit code {code}"
+    elif STENCIL not in said or rate is None:
+        way.refusal = f"it was not built for {STENCIL}: build it by `{BUILT_BY}`"
+    elif used is None or int(used[1]) != threads:
+        way.refusal = f"it did not run with {threads} threads"
+    else:
+        way.rates.append(float(rate[1]) * PREFIXES[rate[2]] / 1e9)
+        way.version = _version(folder, named[1], said)
+        way.found += _found(said)
 
 
-def _row(name: str, problem: Problem, note: str, rate: float | None, over: float | None) -> PeerRow:
+def _run(command: tuple[str, ...], folder: Path) -> tuple[int, str]:
+    """Its exit code and what it said. A script starts it, so that both are ended when time is up.
+
+    Raises TimeoutExpired.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        try:
+            said, _ = running.communicate(timeout=SECONDS)
+        except BaseException:
+            os.killpg(running.pid, signal.SIGKILL)
+            raise
+    return running.returncode, said
+
+
+def _found(said: str) -> list[str]:
+    """The sizes with which its tuner ended, of blocks by their parts; none without a tuner."""
+    sizes = {bool(part): text.strip() for part, text in FOUND.findall(said)}
+    return [f"{sizes[False]} by {sizes[True]}".replace(" * ", " ")] if len(sizes) == 2 else []
+
+
+def _version(folder: Path, arch: str, said: str) -> str:
+    """Its version, and by which compiler it was built if its report of that is there."""
+    version = VERSION.search(said)
+    report = folder / "build" / f"yask_kernel.iso3dfd.{arch}.make-report.txt"
+    compiler = COMPILER.search(report.read_text()) if report.is_file() else None
+    built = f" built by {compiler[1]}" if compiler else ""
+    return f"YASK {version[1] if version else 'of unknown version'}{built}"
+
+
+def _row(
+    name: str,
+    problem: Problem,
+    note: str,
+    rate: float | None,
+    over: float | None,
+    limit: int | None = None,
+) -> PeerRow:
     seconds = problem.updates / rate / 1e9 if rate else None
     return PeerRow(
         name,
-        "memory",
+        "outofcore" if limit else "memory",
         problem.shape,
         problem.dtype,
         problem.steps,
-        None,
+        limit,
         note,
         seconds=seconds,
         glups=rate,
