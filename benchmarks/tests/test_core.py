@@ -125,7 +125,7 @@ BY_HAND = [(name, written) for name, loops in hand.HAND_WRITTEN.items() for writ
 @pytest.fixture
 def hastily(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops by hand that are compiled fast."""
-    monkeypatch.setattr(hand, "FLAGS", ("-O1", *hand.FLAGS[1:]))
+    monkeypatch.setattr(hand, "FLAGS", ("-Og", *hand.FLAGS[1:]))
 
 
 def test_every_case_has_a_loop_by_hand():
