@@ -4,6 +4,7 @@
 #   make thorough  the tests that take long, which `make test` leaves out
 #   make check   formatting, lint, types, import arrows
 #   make sanitize  queue, stores, kernels and whole runs under the sanitizers
+#   make sanitized  the builds for it alone, which need nothing but a compiler
 #   make soak    runs that are killed, stopped and spoilt, and have to come out right
 #   make docs    the documentation in build/docs; warnings are errors
 #   make wheel  wheels for old systems and both processors in dist/, audited and tested
@@ -13,6 +14,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BACK_END := $(VENV)/.back-end
+SANITIZED := build/sanitize/.built
 CORE := $(shell find core -type f)
 TEMPLATES := src/outgrid/codegen/templates
 TEMPLATES_CHECKED := $(wildcard tests/unit/codegen/templates*.cpp)
@@ -22,7 +25,7 @@ CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werr
 # One process more than there are cores: many tests wait for the disk.
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 8 --dist worksteal
 
-.PHONY: setup test thorough check sanitize soak format docs wheel experiments demo clean
+.PHONY: setup test thorough check sanitize sanitized soak format docs wheel experiments demo clean
 
 setup: $(STAMP)
 
@@ -32,11 +35,16 @@ $(BIN)/python:
 
 # The build back end is installed first so that the package builds without an isolated environment:
 # a change in core/ then recompiles only what it touches.
-$(STAMP): $(BIN)/python pyproject.toml benchmarks/pyproject.toml CMakeLists.txt $(CORE)
+$(BACK_END): $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    'scikit-build-core>=0.10' 'nanobind>=2.4' $$(command -v cmake >/dev/null || echo cmake)
+	touch $@
+
+# Python compiles modules when they are imported first: pip would do so with all, most of which
+# nothing here imports, and one after the other.
+$(STAMP): $(BACK_END) pyproject.toml benchmarks/pyproject.toml CMakeLists.txt $(CORE)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --no-build-isolation --editable '.[test,dev,docs]' --editable ./benchmarks
+	    --no-compile --no-build-isolation --editable '.[test,dev,docs]' --editable ./benchmarks
 	touch $@
 
 test: setup
@@ -59,8 +67,15 @@ check: setup
 	    $(CXX) $(CXX_STRICT) -march=native -Wno-psabi -I$(TEMPLATES) -DREAL=$$real $$source || exit 1; \
 	done; done
 
-sanitize: setup
-	tools/sanitize.sh $(BIN)/python
+# These builds have copies of the modules. They go beside `setup`, which keeps one processor busy.
+sanitized: $(SANITIZED)
+
+$(SANITIZED): $(BACK_END) pyproject.toml CMakeLists.txt $(CORE) $(shell find src -type f -not -name '*.pyc')
+	nice tools/sanitize.sh build $(BIN)/python
+	touch $@
+
+sanitize: setup sanitized
+	tools/sanitize.sh test $(BIN)/python
 
 soak: setup
 	$(BIN)/python tools/soak.py --minutes $(or $(MINUTES),5)

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The core and generated kernels under the sanitizers of gcc: addresses and undefined behaviour in
-# one pass, races between threads in another. Usage: sanitize.sh PYTHON
+# one pass, races between threads in another. Usage: sanitize.sh build|test PYTHON
 #
 # Each pass has a build of the package of its own in build/sanitize, not optimised, which compiles
 # faster than it runs slower. The interpreter is not instrumented, so the sanitizer's library is
 # loaded before it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=$(realpath -s "$1")
+what=$1
+python=$(realpath -s "$2")
 installed=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 base=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
 folder=$PWD/build/sanitize
@@ -28,7 +29,7 @@ pass() {
     shift 3
     echo "sanitize: $sanitizers"
     # Kernels are compiled by the same compiler as ever; what is said last counts.
-    printf '#!/bin/sh\nLD_PRELOAD= exec g++ "$@" -O1 -g -fsanitize=%s %s\n' \
+    printf '#!/bin/sh\nLD_PRELOAD= exec g++ "$@" -Og -g1 -fsanitize=%s %s\n' \
         "$sanitizers" '-fno-sanitize-recover=undefined' >"$folder/$name-c++"
     chmod +x "$folder/$name-c++"
     # Without `site` the editable package of the environment stays out of the way.
@@ -38,10 +39,14 @@ pass() {
 
 library() { realpath "$(g++ -print-file-name="$1")"; }
 
-mkdir -p "$folder"
-build address address,undefined &
-build thread thread
-wait $!
+if [ "$what" = build ]; then
+    mkdir -p "$folder"
+    build address address,undefined &
+    build thread thread
+    wait $!
+    exit
+fi
+
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe=0
