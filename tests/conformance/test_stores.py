@@ -29,7 +29,7 @@ from outgrid.tiers import TIERS
 SHAPES = [
     (5, 32, 128),  # planes of whole blocks
     (7, 13, 37),  # nothing aligned, planes smaller than a block
-    (9, 41, 129),  # planes of several ragged blocks
+    (9, 19, 129),  # planes of several ragged blocks
     (64, 1000),  # 2-D: a plane is a row
     (3, 1, 1),
 ]

@@ -535,7 +535,7 @@ def test_a_time_limit_stops_a_run_again_and_again_until_it_is_done(tmp_path, ans
         pipeline.run(problem(), options(out, stop_after="1ms"))
     for stops in itertools.count():  # longer and longer: on a busy disk a flush may take seconds
         with suppress(Stopped):
-            limit = f"{1.1**stops + 3 * stops:.0f}ms"
+            limit = f"{1.2**stops + 8 * stops:.0f}ms"
             result = pipeline.resume(out, options(out, depth=1, stop_after=limit))
             break
     assert fields(out) == answer
