@@ -70,7 +70,7 @@ check: setup
 # These builds have copies of the modules. They go beside `setup`, which keeps one processor busy.
 sanitized: $(SANITIZED)
 
-$(SANITIZED): $(BACK_END) pyproject.toml CMakeLists.txt $(CORE) $(shell find src -type f -not -name '*.pyc')
+$(SANITIZED): $(BACK_END) tools/sanitize.sh pyproject.toml CMakeLists.txt $(CORE) $(shell find src -type f -not -name '*.pyc')
 	nice tools/sanitize.sh build $(BIN)/python
 	touch $@
 
