@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,9 +24,10 @@ from outgrid.native import TEAM_ADDRESS, Buffer
 from outgrid.observe.accumulators import Accumulators
 from outgrid.observe.points import Points
 from outgrid.observe.snapshots import SnapshotTable
+from outgrid.observe.still import StillPlanes
 from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Advance
+from outgrid.plan.program import Advance, Stretch
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Span, Trip
 from outgrid.stencil.parameters import parameter_table
@@ -54,6 +55,7 @@ class Kernel:
     snapshots: SnapshotTable | None = None
     changing: bool = False
     absence: Absence = NOWHERE_ABSENT
+    still: StillPlanes | None = None
 
     @classmethod
     def of(
@@ -114,7 +116,7 @@ class Kernel:
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
         stride = plan.columns
-        for part in instruction.parts:
+        for part in self._parts(plan, window, instruction):
             trip, done = part.trip, part.trip.done
             passage = plan.schedule.passage(trip)
             (planes, rows), counted = passage.extents, passage.counted
@@ -187,6 +189,18 @@ class Kernel:
                 self.watch.note(trip, int(broken[0]))
         if self.snapshots is not None:
             self.snapshots.outlet.check()
+
+    def _parts(self, plan: Plan, window: Window, instruction: Advance) -> Iterator[Stretch]:
+        """The parts of an advance, without steps of planes that are +0 and stay so.
+
+        What is not watched may hold what is no finite number: +0 times that is not 0.
+        """
+        still, watch = self.still, self.watch
+        for part in instruction.parts:
+            if still is None or watch is None or watch.stopped:
+                yield part
+            else:
+                yield from still.parts(plan, window, part)
 
     def touch(self, plan: Plan, buffer: Buffer) -> None:
         """Write to every page of ``buffer`` with the threads that will compute.

@@ -16,6 +16,7 @@ from outgrid.observe.pyramid import Pyramid
 from outgrid.observe.receivers import Receivers
 from outgrid.observe.reductions import Reductions
 from outgrid.observe.snapshots import Snapshots
+from outgrid.observe.still import Still
 from outgrid.observe.until import EndsEarly
 from outgrid.runs.run import Run
 from outgrid.stencil.problem import Problem
@@ -33,6 +34,7 @@ __all__ = [
 
 KINDS: tuple[type[Observer], ...] = (
     Finite,
+    Still,
     Receivers,
     Reductions,
     Feedback,

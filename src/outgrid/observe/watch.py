@@ -112,6 +112,11 @@ class Watch:
         if self.first is not None and self.first.sweep >= plan.sweeps:
             self.first = None
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it looks no further."""
+        return self._stopped
+
     def stop(self) -> None:
         """Look no further: the run did not begin with finite numbers alone."""
         self._stopped = True

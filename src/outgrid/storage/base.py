@@ -5,8 +5,8 @@ row.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.formats.npy import Header
 from outgrid.seal import Seal
+from outgrid.storage.zeroes import all_zero, clear
 
 __all__ = [
     "Habits",
@@ -68,6 +69,30 @@ class Planes:
         first = array.ctypes.data + (rows.start * row_stride_bytes if rows else 0)
         addresses = first + array.strides[0] * np.arange(array.shape[0], dtype=np.int64)
         return cls(addresses, row_stride_bytes, array)
+
+    def part(self, which: slice) -> Self:
+        """Some of them."""
+        return replace(self, addresses=self.addresses[which])
+
+    def zero(self, rows: int, row_bytes: int) -> bool:
+        """Whether the first rows hold bytes of 0 alone."""
+        return all(all_zero(*piece) for piece in self._pieces(rows, row_bytes))
+
+    def clear(self, rows: int, row_bytes: int) -> int:
+        """Set the first rows to bytes of 0; how many."""
+        for piece in self._pieces(rows, row_bytes):
+            clear(*piece)
+        return len(self.addresses) * rows * row_bytes
+
+    def _pieces(self, rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+        """Address and bytes of what lies in one piece of memory."""
+        apart = self.row_stride_bytes != row_bytes and rows > 1
+        for address in self.addresses.tolist():
+            if not apart:
+                yield address, rows * row_bytes
+                continue
+            for row in range(rows):
+                yield address + row * self.row_stride_bytes, row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +200,7 @@ class Layout:
         Pieces are sorted by position: one per plane where its rows are contiguous in memory, else
         one per row. Raises ValueError for a region outside the field.
         """
-        self._check(planes, rows, memory)
+        self.check(planes, rows, memory)
         starts = self.data_offset + self.plane_bytes * np.arange(
             planes.start, planes.stop, dtype=np.int64
         )
@@ -193,7 +218,8 @@ class Layout:
         pieces[:, :, 2] = self.row_bytes
         return pieces.reshape(-1, 3)
 
-    def _check(self, planes: range, rows: range, memory: Planes) -> None:
+    def check(self, planes: range, rows: range, memory: Planes) -> None:
+        """Raise ValueError for a region outside the field, or memory that does not hold it."""
         for axis, part, extent in (
             ("planes", planes, self.planes),
             ("rows", rows, self.rows_per_plane),
