@@ -12,9 +12,9 @@ stored there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from outgrid.plan.instruction import Get, Stretch
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.lifetime import Dependences, dependences
 from outgrid.plan.schedule.rings import parts_within
+from outgrid.plan.schedule.skew import Reading
 from outgrid.plan.schedule.trip import Trip
 from outgrid.runs.run import Run
 from outgrid.stencil.points import corners
@@ -36,6 +37,7 @@ from outgrid.storage.zeroes import all_zero, clear
 __all__ = ["Still", "StillPlanes"]
 
 REMEMBERED = 4  # trips that may have planes in the window
+NOTHING = 1 << 40  # further than any grid reaches
 
 
 class Still(Observer):
@@ -55,32 +57,43 @@ class Still(Observer):
         return replace(kernel, still=planes)
 
 
+Level = tuple[str, int]  # a field and a time level of it that come with a state: 0 or -1
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far off the planes are that those of a step hang on: per step, from 1 on, and stage.
+    """The planes that those of a step hang on, of each level that a sweep begins with.
 
-    All of ``low`` to ``high`` planes from it in the state that a sweep begins with.
+    Per step, from 1 on, stage and level: all from ``low`` to ``high`` planes further, none if that
+    is less.
     """
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
 
     @classmethod
-    def of(cls, reads: Dependences, depth: int) -> Reach:
-        """That of sweeps of up to ``depth`` steps."""
+    def of(cls, reads: Dependences, levels: Sequence[Level], depth: int) -> Reach:
+        """That of sweeps of ``depth`` steps."""
         writers = {write.field: write.writer for write in reads.writings}
-        low, high = np.zeros((2, depth + 1, reads.stages), np.int64)
-        for step in range(1, depth + 1):
-            for stage in range(reads.stages):
-                for read in reads.readings:
-                    writer = writers.get(read.field)
-                    if read.reader != stage or writer is None:
-                        continue
-                    made = max(0, step + read.version)  # 0: it has come with the state
-                    before = (low[made, writer], high[made, writer]) if made else (0, 0)
-                    low[step, stage] = min(low[step, stage], read.low + before[0])
-                    high[step, stage] = max(high[step, stage], read.high + before[1])
+        shape = depth + 1, reads.stages, len(levels)
+        low, high = np.full(shape, NOTHING), np.full(shape, -NOTHING)
+        for step, read in product(range(1, depth + 1), sorted(reads.readings, key=_reader)):
+            if read.field not in writers:
+                continue
+            at, made = (step, read.reader), step + read.version
+            if made > 0:
+                before = made, writers[read.field]
+                low[at] = np.minimum(low[at], read.low + low[before])
+                high[at] = np.maximum(high[at], read.high + high[before])
+            else:
+                came = (*at, levels.index((read.field, made)))
+                low[came] = min(low[came], read.low)
+                high[came] = max(high[came], read.high)
         return cls(low[1:], high[1:])
+
+
+def _reader(read: Reading) -> int:
+    return read.reader
 
 
 class StillPlanes:
@@ -92,17 +105,16 @@ class StillPlanes:
     def __init__(self, plan: Plan, problem: Problem) -> None:
         schedule, stencil = plan.schedule, problem.stencil
         self.spared = 0
-        self._planes = schedule.planes
         self._reads = dependences(stencil, problem.edges)
-        self._first = np.zeros(schedule.planes, np.int64)  # levels that are still to be seen
-        for arrival in schedule.arrivals:
-            if not arrival.constant:
-                for part in parts_within(schedule.bands(arrival.field), range(schedule.planes)):
-                    self._first[part.start : part.stop] += 1
-        for source in problem.sources:
-            for (plane, *_), _ in corners(source.position):
-                self._first[plane] += 1  # that is never seen
-        self._pending: dict[int, NDArray[np.int64]] = {}
+        arrivals = [arrival for arrival in schedule.arrivals if not arrival.constant]
+        self._levels: list[Level] = [(arrival.field, arrival.level) for arrival in arrivals]
+        # Of each level the planes that may hold more than +0, before any of them was seen.
+        self._unseen = np.zeros((len(arrivals), schedule.planes), bool)
+        for level, arrival in zip(self._unseen, arrivals, strict=True):
+            for part in parts_within(schedule.bands(arrival.field), range(schedule.planes)):
+                level[part.start : part.stop] = True
+        self._sources = [cell[0] for one in problem.sources for cell, _ in corners(one.position)]
+        self._moving: dict[int, NDArray[np.bool_]] = {}
         self._reaches: dict[int, Reach] = {}
         # Per stage the fields that it makes, their rings, and levels that come into these.
         self._made = [
@@ -130,10 +142,14 @@ class StillPlanes:
 
     def arrived(self, get: Get, window: Window) -> None:
         """Look at planes that have come into the window."""
-        if self._reads_only(get.field) or get.seam is not None:
+        level = get.field, get.level
+        if level not in self._levels or get.seam is not None:
             return
-        still = [is_still(cells) for cells in window.views(get)]
-        self._of(get.trip)[get.first : get.last] -= still
+        moving = self._of(get.trip)[self._levels.index(level)]
+        moving[get.first : get.last] = [not is_still(cells) for cells in window.views(get)]
+        if level == self._levels[0]:
+            there = [plane for plane in self._sources if get.first <= plane < get.last]
+            moving[there] = True
 
     def parts(self, plan: Plan, window: Any, part: Stretch) -> Iterator[Stretch]:
         """The steps of a stretch that have to be made; rings of the others are +0 then."""
@@ -142,25 +158,40 @@ class StillPlanes:
             yield part
             return
         if trip.depth not in self._reaches:
-            self._reaches[trip.depth] = Reach.of(self._reads, trip.depth)
-        reach = self._reaches[trip.depth]
-        steps = np.arange(1, trip.depth + 1)[:, None]
-        back = schedule.skew.per_step * steps + np.array(schedule.skew.shifts)
-        first = np.clip(part.first - back, 0, self._planes)
-        last = np.clip(part.last - back, 0, self._planes)
-        moving = np.concatenate(([0], np.cumsum(self._of(trip) > 0)))
-        low = np.clip(first + reach.low, 0, self._planes)
-        high = np.clip(last + reach.high, 0, self._planes)
-        needed = (first < last) & (moving[high] > moving[low])
-        rows = len(schedule.stored.rows)
-        by_step = needed.any(axis=1)
-        self.spared += rows * int((last - first)[~by_step, 0].sum())
-        for step in np.flatnonzero(~by_step[: self._deepest_clear]) + 1:
+            self._reaches[trip.depth] = Reach.of(self._reads, self._levels, trip.depth)
+        first, last = self._bounds(plan, part)
+        needed = self._needed(first, last, self._of(trip), self._reaches[trip.depth])
+        self.spared += len(schedule.stored.rows) * int((last - first)[~needed, 0].sum())
+        for step in np.flatnonzero(~needed[: self._deepest_clear]) + 1:
             self._clear(window, trip, int(step), first[step - 1], last[step - 1])
-        made = (int(step) for step in np.flatnonzero(by_step) + 1)
+        made = (int(step) for step in np.flatnonzero(needed) + 1)
         for _, group in groupby(enumerate(made), lambda pair: pair[1] - pair[0]):
             run = [step for _, step in group]
             yield replace(part, since=run[0], until=run[-1])
+
+    def _bounds(self, plan: Plan, part: Stretch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Per step and stage the planes [first, last) that a stretch updates."""
+        skew, planes = plan.schedule.skew, plan.schedule.planes
+        back = skew.per_step * np.arange(1, part.trip.depth + 1)[:, None] + np.array(skew.shifts)
+        first, last = np.clip(part.first - back, 0, planes), np.clip(part.last - back, 0, planes)
+        return first, last
+
+    def _needed(
+        self,
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+        moving: NDArray[np.bool_],
+        reach: Reach,
+    ) -> NDArray[np.bool_]:
+        """Steps of which a stage may make more than +0."""
+        levels, planes = moving.shape
+        counted = np.zeros((levels, planes + 1), np.int64)
+        np.cumsum(moving, axis=1, out=counted[:, 1:])
+        low = np.clip(first[..., None] + reach.low, 0, planes)
+        high = np.clip(last[..., None] + reach.high, 0, planes)
+        number = np.arange(levels)
+        there = (first < last)[..., None] & (counted[number, high] > counted[number, low])
+        return (there & (reach.low <= reach.high)).any(axis=(1, 2))
 
     @property
     def _deepest_clear(self) -> int:
@@ -175,15 +206,13 @@ class StillPlanes:
                     for address, nbytes in window.memory(trip, field, step % rings, planes):
                         clear(address, nbytes)
 
-    def _reads_only(self, field: str) -> bool:
-        return all(write.field != field for write in self._reads.writings)
-
-    def _of(self, trip: Trip) -> NDArray[np.int64]:
-        if trip.index not in self._pending:
-            for old in [index for index in self._pending if index <= trip.index - REMEMBERED]:
-                del self._pending[old]
-            self._pending[trip.index] = self._first.copy()
-        return self._pending[trip.index]
+    def _of(self, trip: Trip) -> NDArray[np.bool_]:
+        """Per level the planes of a trip that may hold more than +0."""
+        if trip.index not in self._moving:
+            for old in [index for index in self._moving if index <= trip.index - REMEMBERED]:
+                del self._moving[old]
+            self._moving[trip.index] = self._unseen.copy()
+        return self._moving[trip.index]
 
 
 def is_still(cells: NDArray[Any]) -> bool:
