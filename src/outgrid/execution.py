@@ -21,7 +21,7 @@ from outgrid.execute.files import Files
 from outgrid.execute.fill import Filled, InitialValues, fill
 from outgrid.execute.inputs import Inputs
 from outgrid.execute.kernel import Kernel
-from outgrid.execute.moves import Hierarchy, StoreKey
+from outgrid.execute.moves import Hierarchy, Sparing, StoreKey
 from outgrid.execute.origin import first_of
 from outgrid.execute.site import Site, reached
 from outgrid.execute.stop import Stop
@@ -297,13 +297,15 @@ class Execution:
         hierarchy: Hierarchy[Any] = Hierarchy(
             site.window, stores, self.transfers, seal=self.seals.move
         )
+        self.account.still = still = watched.still if isinstance(watched, Kernel) else None
+        sparing = Sparing(still, site.window, self.transfers) if still is not None else None
         stop.listening = True
         try:
             hierarchy = replace(hierarchy, seams=self.files.seams())
             stream(
                 self.run.plan,
                 site.updates(run.plan, watched),
-                reached(hierarchy, site),
+                reached(replace(hierarchy, sparing=sparing), site),
                 Callbacks(
                     self._commit,
                     progress,

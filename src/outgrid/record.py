@@ -62,6 +62,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     and once out, each coefficient field once in.
     `system_read_bytes` and `system_written_bytes` are what the system says it fetched from and sent
     to devices for the process, page cache and mapped files included, swap not.
+    Of the `updates` so many `still_updates` were not made: what they make of planes of +0 is +0.
     `buffered_bytes` went through the page cache although direct I/O was wanted. Where updates were
     made on `device`, `uploaded_bytes` were copied to it and `downloaded_bytes` from it.
 
@@ -96,6 +97,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     export_seconds: float = 0.0
     snapshot_bytes: int = 0
     updates: int
+    still_updates: int = 0
     flops: int
     peak_memory_bytes: int
     memory_limit_bytes: int

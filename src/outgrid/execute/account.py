@@ -11,6 +11,7 @@ from fractions import Fraction
 from outgrid.execute.fill import Filled
 from outgrid.execute.tally import Tally
 from outgrid.machine import device_bytes, peak_memory_bytes, reset_peak_memory
+from outgrid.observe.still import StillPlanes
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
 from outgrid.record import Measured, Part
@@ -40,6 +41,7 @@ class Account:
         self.device = ""  # that makes the updates, if it is not the processor
         self.compiler = ""  # that made the kernel
         self.copied: Callable[[], tuple[int, int]] = lambda: (0, 0)  # bytes to it, and from it
+        self.still: StillPlanes | None = None  # what is not updated
         self.started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._counted = transfers.statistics()
         self._device_before = device_bytes()
@@ -68,6 +70,11 @@ class Account:
         if begun == 1:  # all that is left is to put planes in their places
             return Fraction(1)
         return (self._steps(point) / self.problem.steps - begun) / (1 - begun)
+
+    def _still_updates(self) -> int:
+        rows = self.plan.schedule.row_updates
+        spared = self.still.spared if self.still is not None else 0
+        return round(self.plan.work.updates * spared / rows) if rows else 0
 
     def part(
         self, steps: int, share: Fraction, ended: str, limit: int, fallbacks: Sequence[str]
@@ -111,6 +118,7 @@ class Account:
             ideal_bytes=int(moved * share),
             buffered_bytes=statistics.buffered_bytes - before.buffered_bytes,
             updates=updates,
+            still_updates=self._still_updates(),
             flops=updates * self.problem.stencil.flops,
             peak_memory_bytes=peak_memory_bytes(),
             memory_limit_bytes=limit,

@@ -191,16 +191,9 @@ class Kernel:
             self.snapshots.outlet.check()
 
     def _parts(self, plan: Plan, window: Window, instruction: Advance) -> Iterator[Stretch]:
-        """The parts of an advance, without steps of planes that are +0 and stay so.
-
-        What is not watched may hold what is no finite number: +0 times that is not 0.
-        """
-        still, watch = self.still, self.watch
+        """The parts of an advance, without steps of planes that are +0 and stay so."""
         for part in instruction.parts:
-            if still is None or watch is None or watch.stopped:
-                yield part
-            else:
-                yield from still.parts(plan, window, part)
+            yield from (part,) if self.still is None else self.still.parts(plan, window, part)
 
     def touch(self, plan: Plan, buffer: Buffer) -> None:
         """Write to every page of ``buffer`` with the threads that will compute.

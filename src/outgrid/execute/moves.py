@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
+from outgrid.observe.still import Seen, StillPlanes, alike
 from outgrid.plan.model import Plan
-from outgrid.plan.program import Get, Move
+from outgrid.plan.program import Get, Move, Put
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.runs.seals import Sealing
 from outgrid.seal import UNSEALED, Seal
-from outgrid.storage import Completion, Planes, Store
+from outgrid.storage import Completion, Planes, Store, Transfers
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
 
@@ -38,6 +39,35 @@ class Tickets(Protocol):
 W = TypeVar("W", bound=Places)
 
 
+@dataclass(frozen=True, slots=True)
+class Sparing:
+    """Leaves out transfers of planes that are ``still`` in the window and in a store."""
+
+    still: StillPlanes
+    window: Seen
+    transfers: Transfers
+
+    def start(
+        self, plan: Plan, move: Get | Put, store: Store, planes: range, memory: Planes
+    ) -> tuple[int, int]:
+        """Begin a move of ``planes`` of a store; the ticket, and how many planes are moved."""
+        reads, rows = isinstance(move, Get), move.there.rows
+        known = self.still.known(plan, move, self.window)
+        tickets: list[int] = []
+        for run in alike(known):
+            part = planes[run.start : run.stop]
+            if known[run.start] and (reads or store.leave(part, rows)):
+                tickets.append(self.transfers.call(lambda: 0))
+                continue
+            known[run.start : run.stop] = False
+            act = store.get if reads else store.put
+            tickets.append(act(part, rows, memory.part(slice(run.start, run.stop))))
+        if isinstance(move, Put):
+            self.still.left(move, known)
+        count = len(planes) - int(np.count_nonzero(known))
+        return tickets[0] if len(tickets) == 1 else self.transfers.join(*tickets), count
+
+
 def _unsealed(_plan: Plan, _move: Move) -> Seal:
     return UNSEALED
 
@@ -49,6 +79,7 @@ class Hierarchy(Generic[W]):
     The stores were made with ``transfers``; ``seams`` are those of what lies at cuts, where there
     are any. ``seal`` says of what the planes of a move are, for the checksums that stores keep.
     ``origin`` is the first plane and row that stores hold, where the plan does not say so.
+    ``sparing`` moves nothing that is known to be +0 on both sides.
     """
 
     window: W
@@ -57,6 +88,7 @@ class Hierarchy(Generic[W]):
     seams: Mapping[SeamKey, Store] = field(default_factory=dict[SeamKey, Store])
     seal: Sealing = _unsealed
     origin: tuple[int, int] | None = None
+    sparing: Sparing | None = None
 
     def store(self, move: Move) -> Store:
         """The store that the rows of a move lie in."""
@@ -72,7 +104,7 @@ class Moves(Generic[W]):
         self.hierarchy = hierarchy
         stored = plan.schedule.stored
         self.origin = hierarchy.origin or (stored.planes.start, stored.rows.start)
-        self.under_way: dict[int, tuple[Move, Store]] = {}
+        self.under_way: dict[int, tuple[Move, Store, int]] = {}
 
     def start(self, plan: Plan, move: Move, memory: Planes | None = None) -> None:
         """Begin a move between its store and ``memory``, which is its place in the window if None.
@@ -85,22 +117,30 @@ class Moves(Generic[W]):
             window = hierarchy.window
             memory = Planes(window.addresses(move), stride, window)
         store.hold(hierarchy.seal(plan, move))
-        act = store.get if isinstance(move, Get) else store.put
         there = move.there
         if move.seam is None:
             there = there.counted_from(*self.origin)
-        planes = there.planes
+        planes, nbytes = there.planes, move.nbytes(plan)
         if planes.step < 0:
             planes, memory = planes[::-1], replace(memory, addresses=memory.addresses[::-1])
-        self.under_way[act(planes, there.rows, memory)] = (move, store)
+        if hierarchy.sparing is not None and isinstance(move, Get | Put) and move.seam is None:
+            ticket, count = hierarchy.sparing.start(plan, move, store, planes, memory)
+            nbytes = nbytes * count // max(1, len(planes))
+        else:
+            act = store.get if isinstance(move, Get) else store.put
+            ticket = act(planes, there.rows, memory)
+        self.under_way[ticket] = move, store, nbytes
 
-    def end(self, completion: Completion) -> Move | None:
-        """The move that a transfer was; None where it was none. Raises StoreError if it failed."""
+    def end(self, completion: Completion) -> tuple[Move, int] | None:
+        """The move that a transfer was, and its bytes; None where it was none.
+
+        Raises StoreError if it failed.
+        """
         if completion.ticket not in self.under_way:
             return None
-        move, store = self.under_way.pop(completion.ticket)
+        move, store, nbytes = self.under_way.pop(completion.ticket)
         check(completion, store, _words(move))
-        return move
+        return move, nbytes
 
 
 def _words(move: Move) -> str:

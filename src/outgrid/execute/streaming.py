@@ -507,16 +507,15 @@ class _Run(Generic[W]):
 
     def _settle(self, done: Iterable[Completion]) -> None:
         for completion in done:
-            move = self.moves.end(completion)
-            if move is not None:
-                self._settle_move(move)
+            ended = self.moves.end(completion)
+            if ended is not None:
+                self._settle_move(*ended)
                 continue
             self.commits.end(completion)
             if self.worker.idle:
                 self._finish_commit()
 
-    def _settle_move(self, move: Move) -> None:
-        moved = move.nbytes(self.plan)
+    def _settle_move(self, move: Move, moved: int) -> None:
         if isinstance(move, Get):
             if self.callbacks.arriving is not None:
                 self.callbacks.arriving(move, self.window)

@@ -77,15 +77,16 @@ class Rings:
 
     def memory(
         self, trip: Trip, field: str, index: int, planes: range
-    ) -> Iterator[tuple[int, int]]:
-        """Address and bytes of planes of ``trip`` in a ring, of those in which the field exists."""
+    ) -> Iterator[tuple[int, int, int]]:
+        """Slot, address and bytes of planes of a ring, of those in which the field exists."""
         ring, table = self._rings[field, index], self._tables[field, index]
         origin = self._plan.schedule.passage(trip).slot_origin
         layout = self._plan.layout
         nbytes = layout.window_rows * layout.of(field).row_stride_bytes
         for part in ring.present(planes):
             for plane in part:
-                yield int(table[(origin + plane) % ring.planes]), nbytes
+                slot = (origin + plane) % ring.planes
+                yield slot, int(table[slot]), nbytes
 
     def plane_tables(self, trip: Trip, front: int, steps: range = range(1, 2)) -> NDArray[np.int64]:
         """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.
@@ -169,6 +170,20 @@ class Window(Rings):
         """
         addresses = self.addresses(move)[which].tolist()
         return [self._rows(move.field, move.ring, at, len(move.rows)) for at in addresses]
+
+    def some_set(self, move: Move) -> NDArray[np.bool_]:
+        """Of each plane of ``move``, whether one of a few values in it is not +0."""
+        buffer, dtype = self._memory[move.field, move.ring]
+        bits = as_array(buffer, np.dtype(f"u{dtype.itemsize}"))
+        first = (self.addresses(move) - buffer.address) // dtype.itemsize
+        rows, columns = len(move.rows), self._plan.schedule.shape[-1]
+        places = {
+            (row * rows // 4) * self._plan.columns + column * columns // 4
+            for row in (1, 2, 3)
+            for column in (1, 2, 3)
+        }
+        found: NDArray[np.bool_] = np.any(bits[first[:, None] + np.array([*places])], axis=1)
+        return found
 
     def slots(self, field: str, index: int) -> list[np.ndarray]:
         """All slots of a ring as arrays on the window's own memory."""

@@ -7,37 +7,54 @@ A slab leaves out the steps of which that holds for all of its planes.
 
 What is left out is not stored either. A ring in which the level before was lies as it was, and
 holds +0 already; one that no plane has come into is cleared when the first level would have been
-stored there.
+stored there. Nor is it moved: a plane of +0 is not written to a file that holds +0 there, since it
+was made, and what was left out there is not read by the next sweep. Where a plane of +0 lay in the
+window before nothing is cleared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, product
-from typing import Any
+from itertools import groupby, pairwise, product
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.config import RunOptions
 from outgrid.observe.observer import Observer, Window
-from outgrid.plan.instruction import Get, Stretch
+from outgrid.observe.watch import Watch
+from outgrid.plan.instruction import Get, Move, Put, Stretch
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.lifetime import Dependences, dependences
 from outgrid.plan.schedule.rings import parts_within
 from outgrid.plan.schedule.skew import Reading
 from outgrid.plan.schedule.trip import Trip
-from outgrid.runs.run import Run
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.recomputed import recomputing
 from outgrid.stencil.still import rests
 from outgrid.storage.zeroes import all_zero, clear
 
-__all__ = ["Still", "StillPlanes"]
+__all__ = ["Seen", "Still", "StillPlanes", "alike"]
 
 REMEMBERED = 4  # trips that may have planes in the window
 NOTHING = 1 << 40  # further than any grid reaches
+
+
+class Seen(Window, Protocol):
+    """Planes in memory, of which some values tell at once that a plane is not still."""
+
+    def some_set(self, move: Move, /) -> NDArray[np.bool_]:
+        """Of each plane that a transfer moves, whether one of a few values is not +0."""
+        ...
+
+    def memory(
+        self, trip: Trip, field: str, index: int, planes: range, /
+    ) -> Iterator[tuple[int, int, int]]:
+        """Slot, address and bytes of planes of a ring, of those in which the field exists."""
+        ...
 
 
 class Still(Observer):
@@ -50,10 +67,11 @@ class Still(Observer):
 
     def attach(self, kernel: Any) -> Any:
         """A kernel that knows of still planes, where there may be any."""
-        planes = StillPlanes.of(self.run.plan, self.run.problem)
+        watch = getattr(kernel, "watch", None)
+        planes = StillPlanes.of(self.run.plan, self.run.problem, watch) if watch else None
         if planes is None:
             return kernel
-        self.arriving = planes.arrived
+        self.arriving: Any = planes.arrived
         return replace(kernel, still=planes)
 
 
@@ -99,11 +117,13 @@ def _reader(read: Reading) -> int:
 class StillPlanes:
     """The planes of sweeps under way that are known to be still, by what has come of them.
 
-    ``spared`` counts rows of planes times steps that were left out.
+    ``spared`` counts rows of planes times steps that were left out. That ends where ``watch`` does:
+    what is not watched may hold what is no finite number, and +0 times that is not 0.
     """
 
-    def __init__(self, plan: Plan, problem: Problem) -> None:
-        schedule, stencil = plan.schedule, problem.stencil
+    def __init__(self, plan: Plan, problem: Problem, watch: Watch) -> None:
+        schedule, stencil = plan.schedule, recomputing(problem.stencil, plan.recomputed)
+        self._watch = watch
         self.spared = 0
         self._reads = dependences(stencil, problem.edges)
         arrivals = [arrival for arrival in schedule.arrivals if not arrival.constant]
@@ -116,6 +136,11 @@ class StillPlanes:
         self._sources = [cell[0] for one in problem.sources for cell, _ in corners(one.position)]
         self._moving: dict[int, NDArray[np.bool_]] = {}
         self._reaches: dict[int, Reach] = {}
+        # What files hold as +0 that was not written, by state; slots of rings that may hold more.
+        self._left = np.zeros((2, len(arrivals), schedule.planes), bool)
+        self._used = {
+            (ring.field, ring.index): np.ones(ring.planes, bool) for ring in schedule.rings
+        }
         # Per stage the fields that it makes, their rings, and levels that come into these.
         self._made = [
             [
@@ -128,7 +153,7 @@ class StillPlanes:
         ]
 
     @classmethod
-    def of(cls, plan: Plan, problem: Problem) -> StillPlanes | None:
+    def of(cls, plan: Plan, problem: Problem, watch: Watch) -> StillPlanes | None:
         """None where nothing can be left out.
 
         Planes pass through the window as a whole, of one rank, in the memory of the processor.
@@ -138,36 +163,109 @@ class StillPlanes:
         strips = any(schedule.strips.count(depth) > 1 for depth in schedule.depths)
         if apart or strips or plan.device is not None or problem.edges.periodic(0):
             return None
-        return cls(plan, problem) if schedule.depths and rests(problem) else None
+        return cls(plan, problem, watch) if schedule.depths and rests(problem) else None
 
-    def arrived(self, get: Get, window: Window) -> None:
+    def known(self, plan: Plan, move: Get | Put, window: Seen) -> NDArray[np.bool_]:
+        """Which planes of a move are +0, in the window as well."""
+        planes = range(move.first, move.last)
+        number = self._number(move)
+        if number is None:
+            return np.zeros(len(planes), bool)
+        if isinstance(move, Get):
+            known = self._left[move.state % 2, number, move.first : move.last].copy()
+            for run in alike(known):
+                part = planes[run.start : run.stop]
+                if known[run.start]:
+                    self._clear(window, move.trip, move.field, move.ring, part)
+                else:
+                    self._use(plan, move.trip, (move.field, move.ring), part)
+            return known
+        if not self._looks(plan, move.trip):
+            return np.zeros(len(planes), bool)
+        reach, moving = self._reach(move.trip), self._of(move.trip)
+        step = move.trip.depth + move.level
+        if step < 1:  # as it came
+            return ~moving[number, move.first : move.last]
+        if moving.all():
+            return np.zeros(len(planes), bool)
+        writer = next(w.writer for w in self._reads.writings if w.field == move.field)
+        first = np.arange(move.first, move.last)
+        low, high = reach.low[step - 1, writer], reach.high[step - 1, writer]
+        return ~_any_within(moving, first[:, None] + low, first[:, None] + 1 + high)
+
+    def left(self, put: Put, known: NDArray[np.bool_]) -> None:
+        """Which planes of a put were not written, since their files hold +0 there."""
+        number = self._number(put)
+        if number is not None:
+            self._left[put.state % 2, number, put.first : put.last] = known
+
+    def arrived(self, get: Get, window: Seen) -> None:
         """Look at planes that have come into the window."""
-        level = get.field, get.level
-        if level not in self._levels or get.seam is not None:
+        number = self._number(get)
+        if number is None:
             return
-        moving = self._of(get.trip)[self._levels.index(level)]
-        moving[get.first : get.last] = [not is_still(cells) for cells in window.views(get)]
-        if level == self._levels[0]:
-            there = [plane for plane in self._sources if get.first <= plane < get.last]
-            moving[there] = True
+        moving = self._of(get.trip)[number, get.first : get.last]
+        moving[:] = ~self._left[get.state % 2, number, get.first : get.last]
+        for place in np.flatnonzero(moving & ~window.some_set(get)):
+            (cells,) = window.views(get, slice(place, place + 1))
+            moving[place] = not is_still(cells)
+        if number == 0:
+            there = [plane - get.first for plane in self._sources]
+            moving[[place for place in there if 0 <= place < len(moving)]] = True
 
-    def parts(self, plan: Plan, window: Any, part: Stretch) -> Iterator[Stretch]:
+    def parts(self, plan: Plan, window: Seen, part: Stretch) -> Iterator[Stretch]:
         """The steps of a stretch that have to be made; rings of the others are +0 then."""
-        schedule, trip = plan.schedule, part.trip
-        if trip.index == 0 and schedule.begin.planes:  # what its face needs did not come with it
+        trip = part.trip
+        if not self._looks(plan, trip):
+            for used in self._used.values():
+                used[:] = True
             yield part
             return
-        if trip.depth not in self._reaches:
-            self._reaches[trip.depth] = Reach.of(self._reads, self._levels, trip.depth)
         first, last = self._bounds(plan, part)
-        needed = self._needed(first, last, self._of(trip), self._reaches[trip.depth])
-        self.spared += len(schedule.stored.rows) * int((last - first)[~needed, 0].sum())
-        for step in np.flatnonzero(~needed[: self._deepest_clear]) + 1:
-            self._clear(window, trip, int(step), first[step - 1], last[step - 1])
+        reach, moving = self._reach(trip), self._of(trip)
+        if moving.all():
+            self._prepare(plan, window, trip, np.ones(trip.depth, bool), first, last)
+            yield part
+            return
+        some = _any_within(moving, first[..., None] + reach.low, last[..., None] + reach.high)
+        needed: NDArray[np.bool_] = np.any(some & (first < last), axis=1)
+        self.spared += len(plan.schedule.stored.rows) * int((last - first)[~needed, 0].sum())
+        self._prepare(plan, window, trip, needed, first, last)
         made = (int(step) for step in np.flatnonzero(needed) + 1)
         for _, group in groupby(enumerate(made), lambda pair: pair[1] - pair[0]):
             run = [step for _, step in group]
             yield replace(part, since=run[0], until=run[-1])
+
+    def _prepare(
+        self,
+        plan: Plan,
+        window: Seen,
+        trip: Trip,
+        needed: NDArray[np.bool_],
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+    ) -> None:
+        """Clear what holds a level for the first time and is left out; note what is stored."""
+        for stage, made in enumerate(self._made):
+            for field, rings, levels in made:
+                for step in np.flatnonzero(~needed[: rings - levels]) + 1:
+                    planes = range(int(first[step - 1, stage]), int(last[step - 1, stage]))
+                    self._clear(window, trip, field, int(step) % rings, planes)
+                stored = np.flatnonzero(needed)
+                if not len(stored):
+                    continue
+                planes = range(int(first[stored[-1], stage]), int(last[stored[0], stage]))
+                for ring in range(rings):
+                    self._use(plan, trip, (field, ring), planes)
+
+    def _looks(self, plan: Plan, trip: Trip) -> bool:
+        """Whether what a trip begins with is known: a face needs more than comes with it."""
+        return not (self._watch.stopped or (trip.index == 0 and plan.schedule.begin.planes))
+
+    def _reach(self, trip: Trip) -> Reach:
+        if trip.depth not in self._reaches:
+            self._reaches[trip.depth] = Reach.of(self._reads, self._levels, trip.depth)
+        return self._reaches[trip.depth]
 
     def _bounds(self, plan: Plan, part: Stretch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Per step and stage the planes [first, last) that a stretch updates."""
@@ -176,35 +274,23 @@ class StillPlanes:
         first, last = np.clip(part.first - back, 0, planes), np.clip(part.last - back, 0, planes)
         return first, last
 
-    def _needed(
-        self,
-        first: NDArray[np.int64],
-        last: NDArray[np.int64],
-        moving: NDArray[np.bool_],
-        reach: Reach,
-    ) -> NDArray[np.bool_]:
-        """Steps of which a stage may make more than +0."""
-        levels, planes = moving.shape
-        counted = np.zeros((levels, planes + 1), np.int64)
-        np.cumsum(moving, axis=1, out=counted[:, 1:])
-        low = np.clip(first[..., None] + reach.low, 0, planes)
-        high = np.clip(last[..., None] + reach.high, 0, planes)
-        number = np.arange(levels)
-        there = (first < last)[..., None] & (counted[number, high] > counted[number, low])
-        return (there & (reach.low <= reach.high)).any(axis=(1, 2))
+    def _number(self, move: Get | Put) -> int | None:
+        """The number of the level that is moved; None for coefficients and seams."""
+        level = move.field, move.level
+        return self._levels.index(level) if level in self._levels and move.seam is None else None
 
-    @property
-    def _deepest_clear(self) -> int:
-        return max(rings - levels for made in self._made for _, rings, levels in made)
+    def _use(self, plan: Plan, trip: Trip, ring: tuple[str, int], planes: range) -> None:
+        """Note that planes of a ring may hold more than +0 from now on."""
+        used, origin = self._used[ring], plan.schedule.passage(trip).slot_origin
+        used[(origin + np.array(planes, np.int64)) % len(used)] = True
 
-    def _clear(self, window: Any, trip: Trip, step: int, first: Any, last: Any) -> None:
-        """Set planes to +0 in rings that hold a level of the trip for the first time."""
-        for stage, made in enumerate(self._made):
-            for field, rings, levels in made:
-                if step <= rings - levels:
-                    planes = range(int(first[stage]), int(last[stage]))
-                    for address, nbytes in window.memory(trip, field, step % rings, planes):
-                        clear(address, nbytes)
+    def _clear(self, window: Seen, trip: Trip, field: str, ring: int, planes: range) -> None:
+        """Set planes of a ring to +0 that may hold more."""
+        used = self._used[field, ring]
+        for slot, address, nbytes in window.memory(trip, field, ring, planes):
+            if used[slot]:
+                clear(address, nbytes)
+                used[slot] = False
 
     def _of(self, trip: Trip) -> NDArray[np.bool_]:
         """Per level the planes of a trip that may hold more than +0."""
@@ -213,6 +299,29 @@ class StillPlanes:
                 del self._moving[old]
             self._moving[trip.index] = self._unseen.copy()
         return self._moving[trip.index]
+
+
+def alike(marks: NDArray[np.bool_]) -> Iterator[range]:
+    """Ranges of neighbours that are all marked, or all not."""
+    ends = [0, *(np.flatnonzero(marks[1:] != marks[:-1]) + 1).tolist(), len(marks)]
+    yield from (range(first, end) for first, end in pairwise(ends))
+
+
+def _any_within(
+    moving: NDArray[np.bool_], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether there is a moving plane in [low, high) of any level, which is the last axis."""
+    levels, planes = moving.shape
+    low, high = np.clip(low, 0, planes), np.clip(high, 0, planes)
+    first, last = int(low.min()), int(high.max())  # outside of which nobody asks
+    low, high = low - first, np.clip(high - first, 0, None)
+    counted = np.zeros((levels, max(0, last - first) + 1), np.int64)
+    np.cumsum(moving[:, first:last], axis=1, out=counted[:, 1:])
+    low = np.minimum(low, high)
+    number = np.arange(levels, dtype=np.int64)
+    there = counted[number, high] > counted[number, low]
+    found: NDArray[np.bool_] = np.any(there & (low < high), axis=-1)
+    return found
 
 
 def is_still(cells: NDArray[Any]) -> bool:

@@ -49,6 +49,9 @@ def summary_rows(record: Record) -> Iterator[tuple[str, str]]:
     if record.ended:
         yield "ended", record.ended
     yield "rate", _rate(record)
+    if measured.still_updates:
+        share = _share(measured.still_updates, measured.updates)
+        yield "still", f"{format_share(share)} of the updates left out, of planes that stay +0"
     yield "time", compared(record)
     yield (
         "waiting",

@@ -48,6 +48,9 @@ NUMBER = Known()
 RESTING = Known(sign=1, zero=True)
 """+0."""
 
+TURNED = EVEN.keys() - {"empty"}
+"""Faces beyond which cells are read with their sign turned."""
+
 
 class _Unknown(Exception):  # noqa: N818 - it ends a walk, and is no error
     """A value may be infinite or no number."""
@@ -55,8 +58,9 @@ class _Unknown(Exception):  # noqa: N818 - it ends a walk, and is no error
 
 def rests(problem: Problem) -> bool:
     """Whether all that evolves stays +0 where it is +0, if coefficients are finite."""
-    turned = any(rule in EVEN for _, axes in problem.edges.rules for rule in _flat(axes))
-    beside = Known(sign=0 if turned else 1, zero=True)  # images may have turned the sign
+    rules = {rule for _, axes in problem.edges.rules for ends in axes for rule in ends}
+    turned = not rules.isdisjoint(TURNED)
+    beside = Known(sign=0 if turned else 1, zero=True)
     names = (*problem.stencil.parameters, "step")
     values = dict(zip(names, parameter_table(problem).T, strict=True))
     evolving = {field.name for field in problem.stencil.evolving}
@@ -86,10 +90,6 @@ def rests(problem: Problem) -> bool:
         )
     except _Unknown:
         return False
-
-
-def _flat(axes: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    return tuple(rule for rules in axes for rule in rules)
 
 
 def _known(values: NDArray[Any]) -> Known:

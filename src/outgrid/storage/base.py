@@ -5,7 +5,7 @@ row.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -15,7 +15,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.formats.npy import Header
 from outgrid.seal import Seal
-from outgrid.storage.zeroes import all_zero, clear
 
 __all__ = [
     "Habits",
@@ -73,26 +72,6 @@ class Planes:
     def part(self, which: slice) -> Self:
         """Some of them."""
         return replace(self, addresses=self.addresses[which])
-
-    def zero(self, rows: int, row_bytes: int) -> bool:
-        """Whether the first rows hold bytes of 0 alone."""
-        return all(all_zero(*piece) for piece in self._pieces(rows, row_bytes))
-
-    def clear(self, rows: int, row_bytes: int) -> int:
-        """Set the first rows to bytes of 0; how many."""
-        for piece in self._pieces(rows, row_bytes):
-            clear(*piece)
-        return len(self.addresses) * rows * row_bytes
-
-    def _pieces(self, rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-        """Address and bytes of what lies in one piece of memory."""
-        apart = self.row_stride_bytes != row_bytes and rows > 1
-        for address in self.addresses.tolist():
-            if not apart:
-                yield address, rows * row_bytes
-                continue
-            for row in range(rows):
-                yield address + row * self.row_stride_bytes, row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +179,7 @@ class Layout:
         Pieces are sorted by position: one per plane where its rows are contiguous in memory, else
         one per row. Raises ValueError for a region outside the field.
         """
-        self.check(planes, rows, memory)
+        self._check(planes, rows, memory)
         starts = self.data_offset + self.plane_bytes * np.arange(
             planes.start, planes.stop, dtype=np.int64
         )
@@ -218,8 +197,7 @@ class Layout:
         pieces[:, :, 2] = self.row_bytes
         return pieces.reshape(-1, 3)
 
-    def check(self, planes: range, rows: range, memory: Planes) -> None:
-        """Raise ValueError for a region outside the field, or memory that does not hold it."""
+    def _check(self, planes: range, rows: range, memory: Planes) -> None:
         for axis, part, extent in (
             ("planes", planes, self.planes),
             ("rows", rows, self.rows_per_plane),

@@ -2,15 +2,13 @@
 
 import errno
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from outgrid.durable import sync_folder
 from outgrid.errors import StoreError, UsageError
@@ -30,8 +28,6 @@ from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
 __all__ = ["DirectStore", "Within"]
-
-Move = Callable[[range, range, Planes], int]
 
 
 class DirectStore(LaidOut):
@@ -63,10 +59,9 @@ class DirectStore(LaidOut):
         self.shape: tuple[int, ...] = header.shape
         self.dtype: np.dtype[Any] = header.dtype
         self.reserved = reserved
-        # Planes of which all bytes are 0: those of a new file, and those that were put as such.
-        self._zero, self._put_zero = np.zeros((2, header.shape[0]), bool)
         self.direct = file.direct
         self._layout = Layout.of(header.shape, header.dtype, header.data_offset)
+        self._empty = np.zeros(self._layout.planes, bool)  # planes that a new file was made with
         self._file = file
         self._transfers = transfers
         self._seal = UNSEALED
@@ -139,7 +134,7 @@ class DirectStore(LaidOut):
             header = read_header(path, 0)
             store = cls(path, file, transfers, reserved=reserved, sums=kept, header=header)
             store.leave_out(absent)
-            store._zero[:] = True
+            store._empty[:] = True
             return store
         except BaseException as error:
             file.close()
@@ -183,7 +178,7 @@ class DirectStore(LaidOut):
             raise
         store.path = within.path
         store.leave_out(new.absent)
-        store._zero[:] = True
+        store._empty[:] = True
         return store
 
     @classmethod
@@ -232,70 +227,25 @@ class DirectStore(LaidOut):
 
     def leave(self, planes: range, rows: range) -> bool:
         """Whether a region holds zeroes, which the file was made of; with their checksums, then."""
-        zero = bool(self._zero[planes.start : planes.stop].all())
-        if zero:
-            error = self._leave(planes, rows)
-            if error is not None:
-                raise error
-        return zero
+        empty = bool(self._empty[planes.start : planes.stop].all())
+        if empty and self._sums is not None:
+            self._sums.leave(self._seal, planes, rows)
+        return empty
 
     def hold(self, seal: Seal) -> None:
         """Say of what the planes are that are moved from now on: their checksums are of that."""
         self._seal = seal
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
-        """Planes that were put with bytes of 0 alone are not read but made."""
-        self._layout.check(planes, rows, into)
-        known = self._put_zero[planes.start : planes.stop]
-        return self._by_parts(known, planes, rows, into, self._clear, self._read)
-
-    def put(self, planes: range, rows: range, source: Planes) -> int:
-        """Where all bytes of a plane are 0 they are not written again: their checksums are."""
-        self._layout.check(planes, rows, source)
-        for plane in np.flatnonzero(self._zero[planes.start : planes.stop]):
-            one = source.part(slice(plane, plane + 1))
-            self._zero[planes.start + plane] = one.zero(len(rows), self.row_bytes)
-        known = self._zero[planes.start : planes.stop]
-        self._put_zero[planes.start : planes.stop] &= known
-        return self._by_parts(known, planes, rows, source, self._keep, self._write)
-
-    def _by_parts(
-        self, known: NDArray[np.bool_], planes: range, rows: range, memory: Planes, *acts: Move
-    ) -> int:
-        """One ticket for planes that are ``known``, with the first act, and others, with the second."""
-        ends = [0, *(np.flatnonzero(known[1:] != known[:-1]) + 1).tolist(), len(planes)]
-        tickets = [
-            acts[0 if len(rows) and known[first:end].any() else 1](
-                planes[first:end], rows, memory.part(slice(first, end))
-            )
-            for first, end in pairwise(ends)
-        ]
-        return self._transfers.join(*tickets)
-
-    def _clear(self, planes: range, rows: range, into: Planes) -> int:
-        return self._transfers.call(lambda: into.clear(len(rows), self.row_bytes))
-
-    def _keep(self, planes: range, rows: range, source: Planes) -> int:
-        error = self._leave(planes, rows)
-        if error is not None:
-            return self._transfers.fail(error)
-        return self._transfers.call(lambda: len(planes) * len(rows) * self.row_bytes)
-
-    def _leave(self, planes: range, rows: range) -> StoreError | None:
-        """Note that all bytes of a region are 0, with their checksums. Returns what went wrong."""
-        if len(rows) == self.rows_per_plane:
-            self._put_zero[planes.start : planes.stop] = True
-        return self._sums.leave(self._seal, planes, rows) if self._sums is not None else None
-
-    def _read(self, planes: range, rows: range, into: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, into), self._sums
         if sums is None or not len(rows):
             return self._transfers.read(self._file, segments, into.owner)
         check = partial(sums.compare, self.path, self._seal, planes, rows)
         return self._transfers.read(self._file, segments, into.owner, self.row_bytes, check)
 
-    def _write(self, planes: range, rows: range, source: Planes) -> int:
+    def put(self, planes: range, rows: range, source: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, source), self._sums
+        self._empty[planes.start : planes.stop] = False
         if sums is None or not len(rows):
             return self._transfers.write(self._file, segments, source.owner)
         keep = partial(sums.write, self._seal, planes, rows)

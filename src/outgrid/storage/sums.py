@@ -139,10 +139,12 @@ class Sums:
             if error is not None:
                 raise error
 
-    def leave(self, seal: Seal, planes: range, rows: range) -> StoreError | None:
-        """Keep the sums of a region of zeroes. Returns what went wrong."""
+    def leave(self, seal: Seal, planes: range, rows: range) -> None:
+        """Keep the sums of a region of zeroes. Raises StoreError where that cannot be kept."""
         nothing = _sum_of_zeroes(self._layout.row_bytes)
-        return self.write(seal, planes, rows, np.full(len(planes) * len(rows), nothing))
+        error = self.write(seal, planes, rows, np.full(len(planes) * len(rows), nothing))
+        if error is not None:
+            raise error
 
     def compare(
         self, field: Path, seal: Seal, planes: range, rows: range, sums: NDArray[np.uint64]
