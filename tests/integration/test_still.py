@@ -137,6 +137,11 @@ def test_of_any_place_and_plan(data, tmp_path_factory):
     compare(problem, tmp_path_factory.mktemp("still"), **options)
 
 
+def test_sweeps_of_one_step_pass_a_level_on(tmp_path):
+    _, measured = compare(posed("wave:4", boundary="frozen"), tmp_path, depth=1)
+    assert measured.still_updates > measured.updates / 10
+
+
 @pytest.mark.parametrize("depth", [4, 5])
 def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes(depth, tmp_path, monkeypatch):
     problem = posed("wave:4", snapshots=[og.Snapshot("u", every=6)])

@@ -184,8 +184,8 @@ class StillPlanes:
             return np.zeros(len(planes), bool)
         reach, moving = self._reach(move.trip), self._of(move.trip)
         step = move.trip.depth + move.level
-        if step < 1:  # as it came
-            return ~moving[number, move.first : move.last]
+        if step < 1:  # as it came, which was as the level after it if a sweep has one step
+            return ~moving[self._levels.index((move.field, step)), move.first : move.last]
         if moving.all():
             return np.zeros(len(planes), bool)
         writer = next(w.writer for w in self._reads.writings if w.field == move.field)
