@@ -292,9 +292,9 @@ def tune_table() -> str:
     return markdown((*heading, "predicted over measured time"), lines)
 
 
-def peers_table() -> str:
+def peers_table(record: str = "peers") -> str:
     """What one would pick instead, on the same grid in the same run."""
-    path = RECORDS / "peers.json"
+    path = RECORDS / f"{record}.json"
     if not path.exists():
         return f"{made_by('peers')}\n\n"
     lines = [
@@ -512,6 +512,7 @@ PARTS = {
     "machines": machines_table,
     "io": io_table,
     "peers": peers_table,
+    "yask": partial(peers_table, "peers-yask"),
     "soak": soak_table,
     "memory": memory_table,
     **{paper.page: partial(paper_table, paper) for paper in (*PAPERS, OWN)},
