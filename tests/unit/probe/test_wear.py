@@ -18,7 +18,7 @@ SMART = {"nvme_smart_health_information_log": {"percentage_used": 3, "data_units
 
 
 def problem(steps=8):
-    return Problem("heat5", (64, 64), "float64", steps, {"k": 0.1}, initial={"u": 0.0})
+    return Problem("heat5", (64, 64), "float64", steps, {"k": 0.1}, initial={"u": 1.0})
 
 
 def options(folder, **given):
