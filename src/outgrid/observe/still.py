@@ -133,7 +133,12 @@ class StillPlanes:
         for level, arrival in zip(self._unseen, arrivals, strict=True):
             for part in parts_within(schedule.bands(arrival.field), range(schedule.planes)):
                 level[part.start : part.stop] = True
-        self._sources = [cell[0] for one in problem.sources for cell, _ in corners(one.position)]
+        # A source moves what it adds to in every step, whatever came.
+        self._sources = np.zeros_like(self._unseen)
+        for source in problem.sources:
+            for (plane, *_), _ in corners(source.position):
+                self._sources[self._levels.index((source.field, 0)), plane] = True
+        self._unseen |= self._sources
         self._moving: dict[int, NDArray[np.bool_]] = {}
         self._reaches: dict[int, Reach] = {}
         # What files hold as +0 that was not written, by state; slots of rings that may hold more.
@@ -209,9 +214,7 @@ class StillPlanes:
         for place in np.flatnonzero(moving & ~window.some_set(get)):
             (cells,) = window.views(get, slice(place, place + 1))
             moving[place] = not is_still(cells)
-        if number == 0:
-            there = [plane - get.first for plane in self._sources]
-            moving[[place for place in there if 0 <= place < len(moving)]] = True
+        moving |= self._sources[number, get.first : get.last]
 
     def parts(self, plan: Plan, window: Seen, part: Stretch) -> Iterator[Stretch]:
         """The steps of a stretch that have to be made; rings of the others are +0 then."""
