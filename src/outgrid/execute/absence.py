@@ -36,8 +36,7 @@ class Remains(IntEnum):
         schedule = plan.schedule
         if schedule.resident:
             return cls.NOWHERE
-        whole = schedule.blocks is None and schedule.strips.count(schedule.depth) == 1
-        return cls.PLANES if whole else cls.ROWS
+        return cls.PLANES if schedule.whole_planes else cls.ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.region import clear_outside
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
+from outgrid.storage.zeroes import all_zero
 from outgrid.units import format_bytes
 
 CHUNK_BYTES = 8 << 20
@@ -288,7 +289,7 @@ class _Filling:
             memory = Planes(buffers[turn].address + steps, row_bytes, buffers[turn])
             box = self.values.box
             there = block.counted_from(box.planes.start, box.rows.start)
-            zeroes = not cells.view(np.bool_).any()
+            zeroes = all_zero(cells)
             tickets[turn] = [
                 store.put(there.planes, there.rows, memory)
                 for store in stores

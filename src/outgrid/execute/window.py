@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,18 +75,11 @@ class Rings:
         table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
 
-    def memory(
-        self, trip: Trip, field: str, index: int, planes: range
-    ) -> Iterator[tuple[int, int, int]]:
-        """Slot, address and bytes of planes of a ring, of those in which the field exists."""
-        ring, table = self._rings[field, index], self._tables[field, index]
-        origin = self._plan.schedule.passage(trip).slot_origin
+    def slot_memory(self, field: str, index: int, slot: int) -> tuple[int, int]:
+        """Address and bytes of a slot of a ring."""
         layout = self._plan.layout
         nbytes = layout.window_rows * layout.of(field).row_stride_bytes
-        for part in ring.present(planes):
-            for plane in part:
-                slot = (origin + plane) % ring.planes
-                yield slot, int(table[slot]), nbytes
+        return int(self._tables[field, index][slot]), nbytes
 
     def plane_tables(self, trip: Trip, front: int, steps: range = range(1, 2)) -> NDArray[np.int64]:
         """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.

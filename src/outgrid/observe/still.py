@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, product
+from itertools import pairwise, product
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +30,7 @@ from outgrid.plan.model import Plan
 from outgrid.plan.schedule.lifetime import Dependences, dependences
 from outgrid.plan.schedule.rings import parts_within
 from outgrid.plan.schedule.skew import Reading
-from outgrid.plan.schedule.trip import Trip
+from outgrid.plan.schedule.trip import Trip, remember
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputing
@@ -39,7 +39,6 @@ from outgrid.storage.zeroes import all_zero, clear
 
 __all__ = ["Seen", "Still", "StillPlanes", "alike"]
 
-REMEMBERED = 4  # trips that may have planes in the window
 NOTHING = 1 << 40  # further than any grid reaches
 
 
@@ -50,10 +49,8 @@ class Seen(Window, Protocol):
         """Of each plane that a transfer moves, whether one of a few values is not +0."""
         ...
 
-    def memory(
-        self, trip: Trip, field: str, index: int, planes: range, /
-    ) -> Iterator[tuple[int, int, int]]:
-        """Slot, address and bytes of planes of a ring, of those in which the field exists."""
+    def slot_memory(self, field: str, index: int, slot: int, /) -> tuple[int, int]:
+        """Address and bytes of a slot of a ring."""
         ...
 
 
@@ -164,9 +161,8 @@ class StillPlanes:
         Planes pass through the window as a whole, of one rank, in the memory of the processor.
         """
         schedule = plan.schedule
-        apart = schedule.resident or schedule.blocks is not None or schedule.subgrid is not None
-        strips = any(schedule.strips.count(depth) > 1 for depth in schedule.depths)
-        if apart or strips or plan.device is not None or problem.edges.periodic(0):
+        apart = schedule.resident or schedule.subgrid is not None or not schedule.whole_planes
+        if apart or plan.device is not None or problem.edges.periodic(0):
             return None
         return cls(plan, problem, watch) if schedule.depths and rests(problem) else None
 
@@ -177,13 +173,14 @@ class StillPlanes:
         if number is None:
             return np.zeros(len(planes), bool)
         if isinstance(move, Get):
+            ring = move.field, move.ring
             known = self._left[move.state % 2, number, move.first : move.last].copy()
             for run in alike(known):
                 part = planes[run.start : run.stop]
                 if known[run.start]:
-                    self._clear(window, move.trip, move.field, move.ring, part)
+                    self._clear(plan, window, move.trip, ring, part)
                 else:
-                    self._use(plan, move.trip, (move.field, move.ring), part)
+                    self._used[ring][self._slots(plan, move.trip, ring, part)] = True
             return known
         if not self._looks(plan, move.trip):
             return np.zeros(len(planes), bool)
@@ -213,31 +210,32 @@ class StillPlanes:
         moving[:] = ~self._left[get.state % 2, number, get.first : get.last]
         for place in np.flatnonzero(moving & ~window.some_set(get)):
             (cells,) = window.views(get, slice(place, place + 1))
-            moving[place] = not is_still(cells)
+            moving[place] = not all_zero(cells)
         moving |= self._sources[number, get.first : get.last]
 
     def parts(self, plan: Plan, window: Seen, part: Stretch) -> Iterator[Stretch]:
         """The steps of a stretch that have to be made; rings of the others are +0 then."""
-        trip = part.trip
-        if not self._looks(plan, trip):
-            for used in self._used.values():
-                used[:] = True
-            yield part
-            return
+        trip, count = part.trip, plan.schedule.passage(part.trip).row_updates_of
         first, last = self._bounds(plan, part)
-        reach, moving = self._reach(trip), self._of(trip)
-        if moving.all():
-            self._prepare(plan, window, trip, np.ones(trip.depth, bool), first, last)
-            yield part
-            return
+        needed = self._needed(plan, trip, first, last)
+        self._prepare(plan, window, trip, needed, first, last)
+        for run in alike(needed):
+            if needed[run.start]:
+                yield replace(part, since=run.start + 1, until=run.stop)
+            else:
+                self.spared += count(part.first, part.last, range(run.start + 1, run.stop + 1))
+
+    def _needed(
+        self, plan: Plan, trip: Trip, first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Of each step of a trip, whether it may make more than +0 of planes [first, last)."""
+        moving = self._of(trip)
+        if moving.all() or not self._looks(plan, trip):
+            return np.ones(trip.depth, bool)
+        reach = self._reach(trip)
         some = _any_within(moving, first[..., None] + reach.low, last[..., None] + reach.high)
         needed: NDArray[np.bool_] = np.any(some & (first < last), axis=1)
-        self.spared += len(plan.schedule.stored.rows) * int((last - first)[~needed, 0].sum())
-        self._prepare(plan, window, trip, needed, first, last)
-        made = (int(step) for step in np.flatnonzero(needed) + 1)
-        for _, group in groupby(enumerate(made), lambda pair: pair[1] - pair[0]):
-            run = [step for _, step in group]
-            yield replace(part, since=run[0], until=run[-1])
+        return needed
 
     def _prepare(
         self,
@@ -249,17 +247,18 @@ class StillPlanes:
         last: NDArray[np.int64],
     ) -> None:
         """Clear what holds a level for the first time and is left out; note what is stored."""
+        stored = np.flatnonzero(needed)
         for stage, made in enumerate(self._made):
             for field, rings, levels in made:
                 for step in np.flatnonzero(~needed[: rings - levels]) + 1:
                     planes = range(int(first[step - 1, stage]), int(last[step - 1, stage]))
-                    self._clear(window, trip, field, int(step) % rings, planes)
-                stored = np.flatnonzero(needed)
-                if not len(stored):
-                    continue
-                planes = range(int(first[stored[-1], stage]), int(last[stored[0], stage]))
-                for ring in range(rings):
-                    self._use(plan, trip, (field, ring), planes)
+                    self._clear(plan, window, trip, (field, int(step) % rings), planes)
+                if len(stored):
+                    planes = range(int(first[stored[-1], stage]), int(last[stored[0], stage]))
+                    for ring in range(rings):
+                        self._used[field, ring][self._slots(plan, trip, (field, ring), planes)] = (
+                            True
+                        )
 
     def _looks(self, plan: Plan, trip: Trip) -> bool:
         """Whether what a trip begins with is known: a face needs more than comes with it."""
@@ -282,26 +281,26 @@ class StillPlanes:
         level = move.field, move.level
         return self._levels.index(level) if level in self._levels and move.seam is None else None
 
-    def _use(self, plan: Plan, trip: Trip, ring: tuple[str, int], planes: range) -> None:
-        """Note that planes of a ring may hold more than +0 from now on."""
-        used, origin = self._used[ring], plan.schedule.passage(trip).slot_origin
-        used[(origin + np.array(planes, np.int64)) % len(used)] = True
+    def _slots(
+        self, plan: Plan, trip: Trip, ring: tuple[str, int], planes: range
+    ) -> NDArray[np.int64]:
+        """The slots of planes in a ring."""
+        origin = plan.schedule.passage(trip).slot_origin
+        return (origin + np.array(planes, np.int64)) % len(self._used[ring])
 
-    def _clear(self, window: Seen, trip: Trip, field: str, ring: int, planes: range) -> None:
+    def _clear(
+        self, plan: Plan, window: Seen, trip: Trip, ring: tuple[str, int], planes: range
+    ) -> None:
         """Set planes of a ring to +0 that may hold more."""
-        used = self._used[field, ring]
-        for slot, address, nbytes in window.memory(trip, field, ring, planes):
-            if used[slot]:
-                clear(address, nbytes)
-                used[slot] = False
+        slots, used = self._slots(plan, trip, ring, planes), self._used[ring]
+        for slot in slots[used[slots]].tolist():
+            clear(*window.slot_memory(*ring, slot))
+        used[slots] = False
 
     def _of(self, trip: Trip) -> NDArray[np.bool_]:
         """Per level the planes of a trip that may hold more than +0."""
-        if trip.index not in self._moving:
-            for old in [index for index in self._moving if index <= trip.index - REMEMBERED]:
-                del self._moving[old]
-            self._moving[trip.index] = self._unseen.copy()
-        return self._moving[trip.index]
+        known = self._moving.get(trip.index)
+        return remember(self._moving, trip.index, self._unseen.copy()) if known is None else known
 
 
 def alike(marks: NDArray[np.bool_]) -> Iterator[range]:
@@ -325,10 +324,3 @@ def _any_within(
     there = counted[number, high] > counted[number, low]
     found: NDArray[np.bool_] = np.any(there & (low < high), axis=-1)
     return found
-
-
-def is_still(cells: NDArray[Any]) -> bool:
-    """Whether all bytes of the values are 0."""
-    if not cells.flags.c_contiguous:
-        return not cells.view(f"u{cells.itemsize}").any()
-    return all_zero(cells.ctypes.data, cells.nbytes)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from ctypes import CDLL, c_int, c_size_t, c_void_p, string_at
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["all_zero", "clear"]
 
@@ -14,12 +18,14 @@ _memcmp.argtypes, _memcmp.restype = (c_void_p, c_void_p, c_size_t), c_int
 _memset.argtypes, _memset.restype = (c_void_p, c_int, c_size_t), c_void_p
 
 
-def all_zero(address: int, nbytes: int) -> bool:
-    """Whether all bytes there are 0: the first ones are, and each is the same as one before it."""
-    head = min(nbytes, _HEAD_BYTES)
+def all_zero(cells: NDArray[Any]) -> bool:
+    """Whether all bytes of values are 0: the first ones are, and each is as one before it."""
+    if not cells.flags.c_contiguous:
+        return not cells.view(np.bool_).any()
+    address, head = cells.ctypes.data, min(cells.nbytes, _HEAD_BYTES)
     if any(string_at(address, head)):
         return False
-    return _memcmp(address, address + head, nbytes - head) == 0
+    return _memcmp(address, address + head, cells.nbytes - head) == 0
 
 
 def clear(address: int, nbytes: int) -> None:

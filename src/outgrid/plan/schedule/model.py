@@ -151,6 +151,11 @@ class Schedule:
         return self.cutting.sizes(self.depth)
 
     @property
+    def whole_planes(self) -> bool:
+        """Whether planes pass through the window as a whole, in neither strips nor blocks."""
+        return self.blocks is None and self.strips.count(self.depth) == 1
+
+    @property
     def window_rows(self) -> int:
         """Rows of a plane that the window holds."""
         if self.blocks is not None:
