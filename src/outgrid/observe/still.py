@@ -80,18 +80,22 @@ class Reach:
     """The planes that those of a step hang on, of each level that a sweep begins with.
 
     Per step, from 1 on, stage and level: all from ``low`` to ``high`` planes further, none if that
-    is less.
+    is less. After the levels come fields to which sources add in every step.
     """
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
 
     @classmethod
-    def of(cls, reads: Dependences, levels: Sequence[Level], depth: int) -> Reach:
+    def of(
+        cls, reads: Dependences, levels: Sequence[Level], driven: Sequence[str], depth: int
+    ) -> Reach:
         """That of sweeps of ``depth`` steps."""
         writers = {write.field: write.writer for write in reads.writings}
-        shape = depth + 1, reads.stages, len(levels)
+        shape = depth + 1, reads.stages, len(levels) + len(driven)
         low, high = np.full(shape, NOTHING), np.full(shape, -NOTHING)
+        for number, name in enumerate(driven, len(levels)):
+            low[:, writers[name], number] = high[:, writers[name], number] = 0
         for step, read in product(range(1, depth + 1), sorted(reads.readings, key=_reader)):
             if read.field not in writers:
                 continue
@@ -130,12 +134,13 @@ class StillPlanes:
         for level, arrival in zip(self._unseen, arrivals, strict=True):
             for part in parts_within(schedule.bands(arrival.field), range(schedule.planes)):
                 level[part.start : part.stop] = True
-        # A source moves what it adds to in every step, whatever came.
-        self._sources = np.zeros_like(self._unseen)
+        # A source moves what it adds to in every step, whatever comes: one more row for its field.
+        self._driven = sorted({source.field for source in problem.sources})
+        driven = np.zeros((len(self._driven), schedule.planes), bool)
         for source in problem.sources:
             for (plane, *_), _ in corners(source.position):
-                self._sources[self._levels.index((source.field, 0)), plane] = True
-        self._unseen |= self._sources
+                driven[self._driven.index(source.field), plane] = True
+        self._unseen = np.concatenate((self._unseen, driven))
         self._moving: dict[int, NDArray[np.bool_]] = {}
         self._reaches: dict[int, Reach] = {}
         # What files hold as +0 that was not written, by state; slots of rings that may hold more.
@@ -188,7 +193,7 @@ class StillPlanes:
         step = move.trip.depth + move.level
         if step < 1:  # as it came, which was as the level after it if a sweep has one step
             return ~moving[self._levels.index((move.field, step)), move.first : move.last]
-        if moving.all():
+        if moving[: len(self._levels)].all():
             return np.zeros(len(planes), bool)
         writer = next(w.writer for w in self._reads.writings if w.field == move.field)
         first = np.arange(move.first, move.last)
@@ -211,7 +216,6 @@ class StillPlanes:
         for place in np.flatnonzero(moving & ~window.some_set(get)):
             (cells,) = window.views(get, slice(place, place + 1))
             moving[place] = not all_zero(cells)
-        moving |= self._sources[number, get.first : get.last]
 
     def parts(self, plan: Plan, window: Seen, part: Stretch) -> Iterator[Stretch]:
         """The steps of a stretch that have to be made; rings of the others are +0 then."""
@@ -230,7 +234,7 @@ class StillPlanes:
     ) -> NDArray[np.bool_]:
         """Of each step of a trip, whether it may make more than +0 of planes [first, last)."""
         moving = self._of(trip)
-        if moving.all() or not self._looks(plan, trip):
+        if moving[: len(self._levels)].all() or not self._looks(plan, trip):
             return np.ones(trip.depth, bool)
         reach = self._reach(trip)
         some = _any_within(moving, first[..., None] + reach.low, last[..., None] + reach.high)
@@ -266,7 +270,9 @@ class StillPlanes:
 
     def _reach(self, trip: Trip) -> Reach:
         if trip.depth not in self._reaches:
-            self._reaches[trip.depth] = Reach.of(self._reads, self._levels, trip.depth)
+            self._reaches[trip.depth] = Reach.of(
+                self._reads, self._levels, self._driven, trip.depth
+            )
         return self._reaches[trip.depth]
 
     def _bounds(self, plan: Plan, part: Stretch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -298,7 +304,7 @@ class StillPlanes:
         used[slots] = False
 
     def _of(self, trip: Trip) -> NDArray[np.bool_]:
-        """Per level the planes of a trip that may hold more than +0."""
+        """Per level, and field of sources, the planes of a trip that may hold more than +0."""
         known = self._moving.get(trip.index)
         return remember(self._moving, trip.index, self._unseen.copy()) if known is None else known
 
