@@ -68,17 +68,11 @@ class Candidate:
 
     @property
     def price(self) -> float:
-        """Expected seconds, with room for a disk that gives less than it promised.
-
-        What wears the flash more must be worth it.
-        """
+        """Expected seconds; what wears the flash more must be worth it."""
         if self.schedule.resident:
             return self.prediction.seconds
-        return (
-            self.prediction.sustained_seconds
-            * WORTH_STREAMING
-            * (WORTH_CUTTING if self.parts > 1 else 1.0)
-        )
+        worth = WORTH_STREAMING * (WORTH_CUTTING if self.parts > 1 else 1.0)
+        return self.prediction.seconds * worth
 
     @property
     def needed_bytes(self) -> int:

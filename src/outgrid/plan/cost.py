@@ -1,6 +1,10 @@
-"""How long a plan will take: the larger of computing and moving, from rates of the machine.
+"""How long a plan will take: computing and moving side by side, from rates of the machine.
 
-    sweep = max(updates / R, bytes / rate of reading and writing at once)
+    sweep = sqrt((updates / R)^2 + (bytes / rate of reading and writing at once)^2)
+
+Neither hides the other for nothing: transfers take bandwidth of memory and time of processors from
+the kernel, and where both take about as long, now one waits and now the other. The root of the sum
+of squares is an empirical rule, see docs/design/performance.md.
 
 One update costs the time in which the cores make it from cache plus the time in which memory
 delivers what it moves; the two hardly overlap in practice. A level-by-level order moves every
@@ -10,6 +14,7 @@ of dz planes move ``(dz + H*r)/(H*dz)`` of that.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from outgrid.machine import Machine
@@ -224,7 +229,7 @@ def predict(machine: Machine, computing: Computing, moved: Movement, others: Bes
         "copies": others.copy_seconds,
     }
     return Prediction(
-        seconds=alone + max(compute, beside, *apart) + lead + others.wait_seconds,
+        seconds=alone + max(math.hypot(compute, beside), *apart) + lead + others.wait_seconds,
         compute_seconds=compute,
         transfer_seconds=transfer,
         updates_per_second=computing.rate,

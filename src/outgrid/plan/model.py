@@ -17,9 +17,6 @@ from outgrid.plan.schedule.model import Schedule
 from outgrid.tiers import TIERS
 from outgrid.units import format_bytes
 
-# A disk that is busy for minutes, beside cores that are, moves less than in a probe of seconds:
-# plans are chosen as if transfers took so much longer.
-SUSTAINED = 1.7
 MOST_RINGS = 16  # that a notebook shows
 
 
@@ -120,16 +117,6 @@ class Prediction:
     exchange_seconds: float = 0.0
     copy_seconds: float = 0.0
     wait_seconds: float = 0.0
-
-    @property
-    def sustained_seconds(self) -> float:
-        """What plans are chosen by: with a disk that moves less when it is busy for minutes.
-
-        Ranks that wait do so for what goes through the disk, too.
-        """
-        moving = self.transfer_seconds + self.wait_seconds
-        waiting = (SUSTAINED - 1) * self.wait_seconds
-        return max(self.seconds + waiting, SUSTAINED * moving)
 
     def after(self, seconds: float) -> Prediction:
         """The same with so many seconds more, in which nothing is computed or moved."""

@@ -204,12 +204,9 @@ def _exchanges(problem: Problem, options: RunOptions, cut: tuple[int, int]) -> t
 
 
 def _price(chosen: Plan) -> float:
-    """Expected seconds; a message of rows is many small pieces, so cuts of rows must be worth it.
-
-    A disk that is busy for long is slower, as for one rank.
-    """
-    seconds = chosen.prediction.sustained_seconds
-    return seconds * (WORTH_CUTTING if _cut_of(chosen)[1] > 1 else 1.0)
+    """Expected seconds; messages of rows are many small pieces, so each cut must be worth it."""
+    cuts = _cut_of(chosen)[1] - 1
+    return chosen.prediction.seconds * (1 + cuts * (WORTH_CUTTING - 1))
 
 
 def _cut_of(chosen: Plan) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """What a prediction is made of: what runs beside the computing, and what cannot."""
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -56,10 +57,19 @@ def test_a_grid_in_one_slab_is_read_then_computed_then_written():
 def test_many_slabs_move_beside_the_computing():
     found = predicted(rate=1e7, trips=1, nbytes=4 * 10**8, slab_share=0.01)
     assert found.bound_by == "compute"
-    assert found.seconds == pytest.approx(1.0 + 100 * SLAB_SECONDS, rel=0.01)
+    assert found.seconds == pytest.approx(math.hypot(1.0 + 100 * SLAB_SECONDS, 0.5), rel=0.02)
     slow = predicted(rate=1e7, trips=1, nbytes=4 * 10**9, slab_share=0.01)
     assert slow.bound_by == "read+write"
-    assert slow.seconds == pytest.approx(8 / 1.6, rel=0.01)
+    assert slow.seconds == pytest.approx(math.hypot(1.0, 8 / 1.6), rel=0.02)
+
+
+@given(rate=st.floats(1e6, 1e9), nbytes=st.integers(10**6, 10**11))
+def test_neither_computing_nor_moving_hides_the_other_for_nothing(rate, nbytes):
+    found = predicted(rate, trips=1, nbytes=nbytes, slab_share=0.001)
+    both = found.compute_seconds, found.transfer_seconds
+    assert max(both) <= 1.01 * found.seconds
+    assert found.seconds <= 1.01 * sum(both)
+    assert found.seconds <= predicted(rate, trips=1, nbytes=2 * nbytes, slab_share=0.001).seconds
 
 
 @given(read=SIZES, written=SIZES, more=st.integers(0, 1 << 30))
