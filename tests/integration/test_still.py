@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
-from outgrid.observe.still import Reach
+from outgrid.observe.still import Reach, StillPlanes
 from outgrid.parts import resolve
 from outgrid.plan.schedule.lifetime import dependences
 from outgrid.stencil.problem import Problem
@@ -110,6 +110,25 @@ def test_no_byte_tells_of_it(name, tmp_path):
     assert measured.still_updates > measured.updates / 10
     assert measured.read_bytes < plain.read_bytes
     assert measured.written_bytes < plain.written_bytes
+
+
+@pytest.mark.parametrize("name", ["flows", "staggered", "wave:4"])
+def test_coefficients_are_read_near_what_moves_alone(name, tmp_path, monkeypatch):
+    """From the third sweep on: those before it tell where that is."""
+    asked, known = {False: 0, True: 0}, StillPlanes.known
+
+    def noted(self, plan, move, window):
+        found = known(self, plan, move, window)
+        if move.field == "c":
+            asked[False] += int((~found).sum())
+            asked[True] += int(found.sum())
+            assert not found.any() or move.trip.sweep > 1
+        return found
+
+    monkeypatch.setattr(StillPlanes, "known", noted)
+    compare(posed(name), tmp_path, depth=2)
+    assert sum(asked.values()) == PLANES * STEPS // 2
+    assert asked[True] > PLANES * (STEPS // 2 - 2) / 2
 
 
 @given(data=st.data())

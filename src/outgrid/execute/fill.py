@@ -26,7 +26,7 @@ from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.region import clear_outside
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
-from outgrid.storage.zeroes import all_zero
+from outgrid.storage.zeroes import alike, all_zero
 from outgrid.units import format_bytes
 
 CHUNK_BYTES = 8 << 20
@@ -289,11 +289,13 @@ class _Filling:
             memory = Planes(buffers[turn].address + steps, row_bytes, buffers[turn])
             box = self.values.box
             there = block.counted_from(box.planes.start, box.rows.start)
-            zeroes = all_zero(cells)
+            zeroes = np.array([all_zero(plane) for plane in cells])
             tickets[turn] = [
-                store.put(there.planes, there.rows, memory)
+                store.put(there.planes[part], there.rows, memory.part(part))
+                for run in alike(zeroes)
+                for part in (slice(run.start, run.stop),)
                 for store in stores
-                if not (zeroes and store.leave(there.planes, there.rows))
+                if not (zeroes[run.start] and store.leave(there.planes[part], there.rows))
             ]
             filled.written_bytes += cells.nbytes * len(stores)
             filled.read_bytes += cells.size * own.stored_bytes

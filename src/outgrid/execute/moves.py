@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.observe.still import Seen, StillPlanes, alike
+from outgrid.observe.still import Seen, StillPlanes
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Get, Move, Put
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.runs.seals import Sealing
 from outgrid.seal import UNSEALED, Seal
 from outgrid.storage import Completion, Planes, Store, Transfers
+from outgrid.storage.zeroes import alike
 
 StoreKey = tuple[str, int, int]  # field, level, state modulo 2
 

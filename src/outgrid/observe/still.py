@@ -9,14 +9,15 @@ What is left out is not stored either. A ring in which the level before was lies
 holds +0 already; one that no plane has come into is cleared when the first level would have been
 stored there. Nor is it moved: a plane of +0 is not written to a file that holds +0 there, since it
 was made, and what was left out there is not read by the next sweep. Where a plane of +0 lay in the
-window before nothing is cleared.
+window before nothing is cleared. Nor are coefficients read that no step of a sweep is going to ask
+for, as far as the sweep before has told what it leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,9 +36,9 @@ from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputing
 from outgrid.stencil.still import rests
-from outgrid.storage.zeroes import all_zero, clear
+from outgrid.storage.zeroes import alike, all_zero, clear
 
-__all__ = ["Seen", "Still", "StillPlanes", "alike"]
+__all__ = ["Seen", "Still", "StillPlanes"]
 
 NOTHING = 1 << 40  # further than any grid reaches
 
@@ -145,6 +146,7 @@ class StillPlanes:
         self._reaches: dict[int, Reach] = {}
         # What files hold as +0 that was not written, by state; slots of rings that may hold more.
         self._left = np.zeros((2, len(arrivals), schedule.planes), bool)
+        self._told = np.full(self._left.shape, -1)  # the state of which that is known
         self._used = {
             (ring.field, ring.index): np.ones(ring.planes, bool) for ring in schedule.rings
         }
@@ -176,7 +178,7 @@ class StillPlanes:
         planes = range(move.first, move.last)
         number = self._number(move)
         if number is None:
-            return np.zeros(len(planes), bool)
+            return self._needless(plan, move)
         if isinstance(move, Get):
             ring = move.field, move.ring
             known = self._left[move.state % 2, number, move.first : move.last].copy()
@@ -200,11 +202,32 @@ class StillPlanes:
         low, high = reach.low[step - 1, writer], reach.high[step - 1, writer]
         return ~_any_within(moving, first[:, None] + low, first[:, None] + 1 + high)
 
+    def _needless(self, plan: Plan, move: Get | Put) -> NDArray[np.bool_]:
+        """Which planes of a coefficient no step of a trip will read.
+
+        Steps are made in all planes of a slab, whichever needs them. What is not watched any more
+        is updated everywhere: so not before all that a run begins with has been looked at.
+        """
+        trip, schedule = move.trip, plan.schedule
+        if trip.index < 2 or not self._looks(plan, trip):
+            return np.zeros(move.last - move.first, bool)
+        moving, levels = self._unseen.copy(), len(self._levels)
+        left, told = self._left[trip.sweep % 2], self._told[trip.sweep % 2]
+        moving[:levels] &= ~(left & (told == trip.sweep))
+        reach, shifts = self._reach(trip), schedule.skew.shifts
+        beside = schedule.slab_planes - 1 + max(shifts) - min(shifts)
+        reads = [read for read in self._reads.readings if read.field == move.field]
+        low = reach.low.min(axis=(0, 1)) - max(read.high for read in reads) - beside
+        high = reach.high.max(axis=(0, 1)) - min(read.low for read in reads) + beside
+        planes = np.arange(move.first, move.last)[:, None]
+        return ~_any_within(moving, planes + low, planes + 1 + high)
+
     def left(self, put: Put, known: NDArray[np.bool_]) -> None:
         """Which planes of a put were not written, since their files hold +0 there."""
         number = self._number(put)
         if number is not None:
             self._left[put.state % 2, number, put.first : put.last] = known
+            self._told[put.state % 2, number, put.first : put.last] = put.state
 
     def arrived(self, get: Get, window: Seen) -> None:
         """Look at planes that have come into the window."""
@@ -307,12 +330,6 @@ class StillPlanes:
         """Per level, and field of sources, the planes of a trip that may hold more than +0."""
         known = self._moving.get(trip.index)
         return remember(self._moving, trip.index, self._unseen.copy()) if known is None else known
-
-
-def alike(marks: NDArray[np.bool_]) -> Iterator[range]:
-    """Ranges of neighbours that are all marked, or all not."""
-    ends = [0, *(np.flatnonzero(marks[1:] != marks[:-1]) + 1).tolist(), len(marks)]
-    yield from (range(first, end) for first, end in pairwise(ends))
 
 
 def _any_within(

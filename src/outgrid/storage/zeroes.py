@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ctypes import CDLL, c_int, c_size_t, c_void_p, string_at
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["all_zero", "clear"]
+__all__ = ["alike", "all_zero", "clear"]
 
 _HEAD_BYTES = 64
 
@@ -31,3 +33,9 @@ def all_zero(cells: NDArray[Any]) -> bool:
 def clear(address: int, nbytes: int) -> None:
     """Set all bytes there to 0."""
     _memset(address, 0, nbytes)
+
+
+def alike(marks: NDArray[np.bool_]) -> Iterator[range]:
+    """Ranges of neighbours that are all marked, or all not."""
+    ends = [0, *(np.flatnonzero(marks[1:] != marks[:-1]) + 1).tolist(), len(marks)]
+    yield from (range(first, end) for first, end in pairwise(ends))
