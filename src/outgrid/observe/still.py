@@ -178,7 +178,8 @@ class StillPlanes:
         planes = range(move.first, move.last)
         number = self._number(move)
         if number is None:
-            return self._needless(plan, move)
+            coefficient = isinstance(move, Get)
+            return self._needless(plan, move) if coefficient else np.zeros(len(planes), bool)
         if isinstance(move, Get):
             ring = move.field, move.ring
             known = self._left[move.state % 2, number, move.first : move.last].copy()
@@ -202,24 +203,24 @@ class StillPlanes:
         low, high = reach.low[step - 1, writer], reach.high[step - 1, writer]
         return ~_any_within(moving, first[:, None] + low, first[:, None] + 1 + high)
 
-    def _needless(self, plan: Plan, move: Get | Put) -> NDArray[np.bool_]:
+    def _needless(self, plan: Plan, get: Get) -> NDArray[np.bool_]:
         """Which planes of a coefficient no step of a trip will read.
 
         Steps are made in all planes of a slab, whichever needs them. What is not watched any more
         is updated everywhere: so not before all that a run begins with has been looked at.
         """
-        trip, schedule = move.trip, plan.schedule
+        trip, schedule = get.trip, plan.schedule
         if trip.index < 2 or not self._looks(plan, trip):
-            return np.zeros(move.last - move.first, bool)
+            return np.zeros(get.last - get.first, bool)
         moving, levels = self._unseen.copy(), len(self._levels)
         left, told = self._left[trip.sweep % 2], self._told[trip.sweep % 2]
         moving[:levels] &= ~(left & (told == trip.sweep))
         reach, shifts = self._reach(trip), schedule.skew.shifts
         beside = schedule.slab_planes - 1 + max(shifts) - min(shifts)
-        reads = [read for read in self._reads.readings if read.field == move.field]
+        reads = [read for read in self._reads.readings if read.field == get.field]
         low = reach.low.min(axis=(0, 1)) - max(read.high for read in reads) - beside
         high = reach.high.max(axis=(0, 1)) - min(read.low for read in reads) + beside
-        planes = np.arange(move.first, move.last)[:, None]
+        planes = np.arange(get.first, get.last)[:, None]
         return ~_any_within(moving, planes + low, planes + 1 + high)
 
     def left(self, put: Put, known: NDArray[np.bool_]) -> None:
