@@ -100,7 +100,7 @@ def notes() -> list[str]:
         f"`outgrid bench core` up to {max(row['ended'] for row in rows)[:10]}: "
         f"{re.sub(r'/[^ ,]*/', '', rows[-1]['machine'])};",
         f"bytes moved over the ideal at most {max(row['io_over_ideal'] for row in rows):.3f},",
-        f"waiting for transfers at 16 times memory at most {waits:.1%} of the time,",
+        f"waiting for transfers at 16 times memory or more at most {waits:.1%} of the time,",
         f"peak memory at most {peak:.2f} of the limit ({limit});",
         "answers identical to the byte."
         if all(row["identical"] for row in rows)

@@ -56,13 +56,13 @@ class Sparing:
         known = self.still.known(plan, move, self.window)
         tickets: list[int] = []
         for run in alike(known):
-            part = planes[run.start : run.stop]
+            part = planes[run]
             if known[run.start] and (reads or store.leave(part, rows)):
                 tickets.append(self.transfers.call(lambda: 0))
                 continue
-            known[run.start : run.stop] = False
+            known[run] = False
             act = store.get if reads else store.put
-            tickets.append(act(part, rows, memory.part(slice(run.start, run.stop))))
+            tickets.append(act(part, rows, memory.part(run)))
         if isinstance(move, Put):
             self.still.left(move, known)
         count = len(planes) - int(np.count_nonzero(known))

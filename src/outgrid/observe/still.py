@@ -178,13 +178,13 @@ class StillPlanes:
         planes = range(move.first, move.last)
         number = self._number(move)
         if number is None:
-            coefficient = isinstance(move, Get)
-            return self._needless(plan, move) if coefficient else np.zeros(len(planes), bool)
+            reads = isinstance(move, Get)
+            return self._needless(plan, move) if reads else np.zeros(len(planes), bool)
         if isinstance(move, Get):
             ring = move.field, move.ring
             known = self._left[move.state % 2, number, move.first : move.last].copy()
             for run in alike(known):
-                part = planes[run.start : run.stop]
+                part = planes[run]
                 if known[run.start]:
                     self._clear(plan, window, move.trip, ring, part)
                 else:

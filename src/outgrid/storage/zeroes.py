@@ -35,7 +35,7 @@ def clear(address: int, nbytes: int) -> None:
     _memset(address, 0, nbytes)
 
 
-def alike(marks: NDArray[np.bool_]) -> Iterator[range]:
-    """Ranges of neighbours that are all marked, or all not."""
+def alike(marks: NDArray[np.bool_]) -> Iterator[slice]:
+    """Runs of neighbours that are all marked, or all not."""
     ends = [0, *(np.flatnonzero(marks[1:] != marks[:-1]) + 1).tolist(), len(marks)]
-    yield from (range(first, end) for first, end in pairwise(ends))
+    yield from (slice(first, end) for first, end in pairwise(ends))
