@@ -412,6 +412,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             ALONE,
         ),
     ] = None
+    stream_axis: Annotated[
+        Literal["auto", "z", "y"],
+        Option(
+            TUNING,
+            'axis of a 3-D grid along which its planes pass through memory: `"z"`, or `"y"`, whose '
+            "planes are smaller in a grid of few planes; a resumed run goes on as it was begun",
+            '`"auto"`: y where planes are smaller and that takes less time',
+            values={"y": (SLABS, HOST, ALONE, FILES, STREAMED)},
+        ),
+    ] = AUTO
     block: Annotated[
         tuple[int, ...] | None,
         Option(

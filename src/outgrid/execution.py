@@ -53,7 +53,7 @@ from outgrid.runs.verify import read_back
 from outgrid.seal import Seal
 from outgrid.sharing import Told
 from outgrid.stencil.problem import PREVIOUS
-from outgrid.storage import Joined, Store, Transfers, Within
+from outgrid.storage import Joined, Store, Transfers, TransposedStore, Within
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
 from outgrid.tiers import COPIED_TIERS
@@ -158,7 +158,7 @@ class Execution:
                 busy = time.process_time() - busy_before
                 self._tell(progress, self._filling(filled, now - begin, busy))
 
-        stored, threads = schedule.stored.box, run.plan.threads
+        stored, threads = run.plan.stored, run.plan.threads
         filled = fill(
             InitialValues(run.problem, stored, given or {}, inputs, schedule.bands, threads),
             tuple(level for level in schedule.kept if level_name(level) not in run.plan.uncopied),
@@ -245,7 +245,7 @@ class Execution:
 
     def _read_back(self) -> None:
         """Compare the results with their checksums. Raises StoreError where they differ."""
-        mine = self.run.plan.schedule.domain.owned
+        mine = self.run.owned
         mine = mine.counted_from(self.manifest.first, self.manifest.first_row)
         for level in self._results:
             seal = self.seals.level(level, self.run.plan.sweeps)
@@ -295,7 +295,7 @@ class Execution:
         self.account.compiler = kernel.compiler
         self.files.fallbacks += kernel.notes
         hierarchy: Hierarchy[Any] = Hierarchy(
-            site.window, stores, self.transfers, seal=self.seals.move
+            site.window, self._streamed(stores), self.transfers, seal=self.seals.move
         )
         self.account.still = still = watched.still if isinstance(watched, Kernel) else None
         sparing = Sparing(still, site.window, self.transfers) if still is not None else None
@@ -331,6 +331,12 @@ class Execution:
         finally:
             self.close()
             stop.listening = False
+
+    def _streamed(self, stores: dict[StoreKey, Store]) -> dict[StoreKey, Store]:
+        """The stores, with the planes that sweeps stream."""
+        if not self.run.plan.transposed:
+            return stores
+        return {key: TransposedStore(store, self.transfers) for key, store in stores.items()}
 
     def _packed(
         self, stores: dict[StoreKey, Store], progress: Listener | None
@@ -453,9 +459,7 @@ class Execution:
                 f"a value became NaN or infinite in steps {run.done + begin + 1} to "
                 f"{run.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
             )
-        first = first_of(
-            fault, plan, run.problem, kernel, site, hierarchy, self.transfers, self.seals
-        )
+        first = first_of(fault, plan, run.form, kernel, site, hierarchy, self.transfers, self.seals)
         if first is not None:
             return first.words(self.run.done, self.manifest.problem["steps"])
         return (

@@ -83,7 +83,8 @@ def plan(
 def forms(problem: Problem, options: RunOptions) -> tuple[Problem, ...]:
     """The forms that a run may compute a problem in, whose temporaries are kept or not."""
     sharing = sharing_of(options, ONE)
-    return Planning.of(sharing, known_machine(sharing.scratch())).forms(problem)
+    planning = Planning.of(sharing, known_machine(sharing.scratch()))
+    return planning.forms(planning.along(problem).problem)
 
 
 def run(

@@ -45,6 +45,7 @@ from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputable
+from outgrid.stencil.transposed import why_not_transposed
 from outgrid.units import format_bytes, format_seconds
 
 __all__ = [
@@ -78,6 +79,9 @@ WORTH_PROBING_SECONDS = 60.0
 # Coefficients are packed where that takes less than this share of the time without, of runs that
 # take so many seconds.
 WORTH_PACKING, WORTH_PACKING_SECONDS = 0.97, 1.0
+
+# Planes pass along the second axis where that takes less than this share of the time.
+WORTH_TRANSPOSING = 0.9
 
 Shares = Callable[[tuple[Arrival, ...]], Mapping[str, float]]
 Copied = Callable[[Plan], Mapping[str, str]]
@@ -141,10 +145,16 @@ class Planning:
         return replace(self, begin=begin)
 
     def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
-        """The problem with temporaries kept or computed again, whichever takes less time.
+        """The problem in the form that takes least time, of those that the options allow.
 
-        A run of which something is ``durable`` goes on as it was begun.
+        A run of which something is ``durable`` goes on as it was begun. Raises UsageError.
         """
+        axis = self.along(problem, durable)
+        form = self._of_temporaries(axis.problem, durable)
+        return replace(form, told=(*axis.told, *form.told))
+
+    def _of_temporaries(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem with temporaries kept or computed again, whichever takes less time."""
         named = [field.name for field in problem.stencil.fields if field.temporary]
         asked = self.options.temporaries or "auto"
         if not named:
@@ -165,6 +175,56 @@ class Planning:
             return Settled(problem.recomputing(able) if able else problem, tuple(told))
         return self._cheaper(problem)
 
+    def along(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem, with the axis first along which its planes pass through memory.
+
+        That is its own first axis, or its second where planes are smaller and less time is taken.
+        A run of which something is ``durable`` goes on as it was begun. Raises UsageError where the
+        axis that is asked for cannot be had.
+        """
+        if durable is not None:
+            before = any(share.manifest.transposed for share in durable.shares)
+            told = ("planes pass along y, as the run was begun",) if before else ()
+            return Settled(problem.transpose() if before else problem, told)
+        asked, reason = self.options.stream_axis, why_not_transposed(problem)
+        if asked == "y" and reason:
+            raise UsageError(f"stream_axis = 'y' is not for this problem: {reason}; leave it out")
+        if asked == "y":
+            return Settled(problem.transpose(), ("planes pass along y: stream_axis = y",))
+        if asked == "z" or reason or not self._may_transpose(problem):
+            return Settled(problem)
+        return self._shorter(problem)
+
+    def _may_transpose(self, problem: Problem) -> bool:
+        """Whether a plan may choose between the axes: where those of the second are smaller."""
+        options = self.options
+        blocks = SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place
+        sized = options.slab_planes or options.strip_rows or options.preview or options.pyramid
+        apart = self.shared or options.device != "cpu" or options.tier not in ("auto", "direct")
+        return problem.shape[0] < problem.shape[1] and not (blocks or sized or apart)
+
+    def _shorter(self, problem: Problem) -> Settled:
+        """The problem, or the transposed one if that takes less time."""
+        other = problem.transpose()
+        forms = problem, other
+        rates = [known_rates(one, self.options, self.machine) for one in forms]
+        found = rates if None not in rates else [None, None]
+        try:
+            along = self._choose(problem, found[0])
+        except InfeasiblePlan:  # planes are too large, in strips too
+            along = None
+        if along is not None and along.schedule.resident:
+            return Settled(problem)
+        with suppress(InfeasiblePlan):
+            across = self._choose(other, found[1])
+            times = f"planes pass along y, {format_seconds(across.predicted_seconds)}"
+            if along is None:
+                return Settled(other, (f"{times}; along z they do not fit",))
+            if across.predicted_seconds < WORTH_TRANSPOSING * along.predicted_seconds:
+                seconds = format_seconds(along.predicted_seconds)
+                return Settled(other, (f"{times}; along z {seconds}",))
+        return Settled(problem)
+
     def forms(self, problem: Problem) -> tuple[Problem, ...]:
         """The problem with temporaries kept, and the other form that it may be computed in.
 
@@ -172,7 +232,7 @@ class Planning:
         options leave no choice, there is one form.
         """
         if self.options.device != "cpu" or (self.options.temporaries or "auto") != "auto":
-            return (self.settled(problem).problem,)
+            return (self._of_temporaries(problem).problem,)
         threads = self.options.threads or self.machine.cores
         chosen: tuple[str, ...] = ()
         least = _seconds(problem, chosen, self.machine, threads)
@@ -332,7 +392,8 @@ class Planning:
             fixed_bytes += DEVICE_FIXED_BYTES
         inputs = problem, options, machine, fixed_bytes, calibration, self.begin
         chosen = choose(*inputs, accelerator=accelerator)
-        if options.pack != "never" and _can_pack(chosen, options):
+        packs = options.pack != "never" and not problem.transposed
+        if packs and _can_pack(chosen, options):
             packed = self.shares(chosen.schedule.kept)
             other = choose(*inputs, packed=packed) if packed else chosen
             worth = other.predicted_seconds < WORTH_PACKING * chosen.predicted_seconds
@@ -368,7 +429,7 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A problem that keeps temporaries or computes them again, and why."""
+    """A problem in the form in which it is to be computed, and why."""
 
     problem: Problem
     told: tuple[str, ...] = ()

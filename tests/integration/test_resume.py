@@ -394,6 +394,8 @@ PASSES = {
         ('scheme="overlapped"', "block=[22, 46, 124]", "inner=[8, 12, 124]", "inner_depth=2"),
         4,
     ),
+    "planes along y": ("", ("slab_planes=2", 'stream_axis="y"'), 6),
+    "strips along y": ("", ("slab_planes=2", "strip_rows=12", 'stream_axis="y"'), 6),
     "planes that come round": ('boundary = {{z = "periodic"}}', ("slab_planes=2",), 3),
 }
 

@@ -104,7 +104,8 @@ def _tuned(problem: Problem, options: RunOptions, way: str) -> dict[str, Any]:
             raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
         measured[again] = form, rates, known_rates(form, options, machine) or rates
     seconds = time.monotonic() - begin
-    after = pipeline.plan(problem, options)
+    axis = "y" if before.transposed else "z"  # of which kernels were measured
+    after = pipeline.plan(problem, msgspec.structs.replace(options, stream_axis=axis))
     return _found(before, after, measured) | {"seconds": seconds}
 
 

@@ -74,7 +74,7 @@ class Files:
         self.folder, self.plan, self.options = folder, chosen, options
         self.transfers, self.remote, self.seals = transfers, remote, seals
         self._parity = 0  # of the files that a resume goes on from
-        self.shape = chosen.schedule.stored.shape
+        self.shape = chosen.stored_shape
         self.habits = Habits(madvise(options), options.msync)
         self.fallbacks: list[str] = list(transfers.refusals)
         self.leaving: dict[tuple[str, int], DirectStore] = {}

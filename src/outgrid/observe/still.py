@@ -34,7 +34,6 @@ from outgrid.plan.schedule.skew import Reading
 from outgrid.plan.schedule.trip import Trip, remember
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.recomputed import recomputing
 from outgrid.stencil.still import rests
 from outgrid.storage.zeroes import alike, all_zero, clear
 
@@ -66,7 +65,7 @@ class Still(Observer):
     def attach(self, kernel: Any) -> Any:
         """A kernel that knows of still planes, where there may be any."""
         watch = getattr(kernel, "watch", None)
-        planes = StillPlanes.of(self.run.plan, self.run.problem, watch) if watch else None
+        planes = StillPlanes.of(self.run.plan, self.run.form, watch) if watch else None
         if planes is None:
             return kernel
         self.arriving: Any = planes.arrived
@@ -124,7 +123,7 @@ class StillPlanes:
     """
 
     def __init__(self, plan: Plan, problem: Problem, watch: Watch) -> None:
-        schedule, stencil = plan.schedule, recomputing(problem.stencil, plan.recomputed)
+        schedule, stencil = plan.schedule, problem.stencil
         self._watch = watch
         self.spared = 0
         self._reads = dependences(stencil, problem.edges)

@@ -148,8 +148,14 @@ class Watch:
         return Place(
             step=trip.done + level + 1,
             stage=stage,
-            cell=(z, y, x) if len(plan.schedule.shape) == 3 else (z, x),
+            cell=self._cell(z, y, x),
             field=self._fields[field],
             nan=bool(nan),
             sweep=trip.sweep,
         )
+
+    def _cell(self, plane: int, row: int, column: int) -> tuple[int, ...]:
+        """The indices of a cell of the grid."""
+        if len(self._plan.schedule.shape) == 2:
+            return plane, column
+        return (row, plane, column) if self._plan.transposed else (plane, row, column)

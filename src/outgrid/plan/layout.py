@@ -41,7 +41,7 @@ def layout(
     straight between file and window. Any other shape is staged: its rows are padded in the window
     and pass through a bounce buffer. Strips begin at any row: theirs must fill whole blocks. The
     window holds ``window_rows`` rows of a plane, all of them if left out; blocks of a circle may
-    hold more, and then all come ``in_pieces``.
+    hold more, and then all come ``in_pieces``, as the rows of a transposed grid do.
 
     All fields have as many cells from row to row as one of ``dtype``: ``apart``, the types of those
     that are kept in another, have rows of whole vectors, if not of whole lines.

@@ -14,6 +14,8 @@ from outgrid.markup import bars, facts, shares
 from outgrid.plan import form
 from outgrid.plan.explain import explain, explain_rows
 from outgrid.plan.schedule.model import Schedule
+from outgrid.plan.schedule.subgrid import Box
+from outgrid.stencil.transposed import exchanged
 from outgrid.tiers import TIERS
 from outgrid.units import format_bytes
 
@@ -190,7 +192,9 @@ class Plan:
     processor. Of ``packed`` coefficients sweeps read packed copies; temporaries that are
     ``recomputed`` are computed again where they are read, except near faces. Levels that are
     ``uncopied`` begin in files of others, and are read where they lie. With a ``device`` the
-    window lies in its memory, and nothing of it in that of the process.
+    window lies in its memory, and nothing of it in that of the process. A grid that is
+    ``transposed`` passes along its second axis: planes of the schedule, the layout and the tile are
+    rows of files, and rows are planes.
     """
 
     work: Work
@@ -210,6 +214,7 @@ class Plan:
     packed: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
     uncopied: tuple[str, ...] = ()
+    transposed: bool = False
 
     @property
     def depth(self) -> int:
@@ -248,6 +253,24 @@ class Plan:
     def store_tier(self) -> str:
         """The tier of the stores that planes come from and go to."""
         return "direct" if self.schedule.resident and not TIERS[self.tier].files else self.tier
+
+    @property
+    def stored(self) -> Box:
+        """The planes and rows of the grid that files hold."""
+        box = self.schedule.stored.box
+        return box.transposed if self.transposed else box
+
+    @property
+    def owned(self) -> Box:
+        """The planes and rows of the grid that are carried from state to state."""
+        box = self.schedule.domain.owned
+        return box.transposed if self.transposed else box
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of what files hold of a field."""
+        shape = self.schedule.stored.shape
+        return exchanged(shape) if self.transposed else shape
 
     @property
     def outlives(self) -> bool:

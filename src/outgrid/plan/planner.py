@@ -55,7 +55,7 @@ def plan(
     else:
         request = replace(request, accelerator=accelerator, packed=packed or {})
         chosen = _whole(request, begin)
-    return replace(chosen, recomputed=problem.stencil.recomputed)
+    return replace(chosen, recomputed=problem.stencil.recomputed, transposed=problem.transposed)
 
 
 def _whole(request: Request, begin: Begin | None) -> Plan:

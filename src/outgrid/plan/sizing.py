@@ -127,7 +127,8 @@ class Sizing:
         """Planes and rows in the window."""
         held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
-        return layout(self.problem.shape, self.problem.dtype, window, self.problem.dtypes)
+        given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
+        return layout(*given, in_pieces=self.problem.transposed)
 
     def schedule(
         self,

@@ -21,11 +21,12 @@ from outgrid.runs.together import Together
 from outgrid.storage import Uncopied
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 7
+FORMAT = 8
 # 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
 # not bound to the run and its steps; 4: reductions of one process were kept behind its samples; 5:
-# every array had a file of its own; 6: all levels were copied before the first sweep.
-READABLE = (2, 3, 4, 5, 6, 7)
+# every array had a file of its own; 6: all levels were copied before the first sweep; 7: all grids
+# were streamed along their first axis.
+READABLE = (2, 3, 4, 5, 6, 7, 8)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -55,7 +56,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     The sweeps compute temporaries again that are ``recomputed``, and so does a resume. Levels that
     are ``uncopied`` lie in files of others: coefficients until the end, others until there is a
-    state after the first one.
+    state after the first one. Of a grid that is ``transposed`` the sweeps take rows for planes:
+    ``planes`` and ``cut`` are said of these.
 
     ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
     and ``tier`` is what the plan chose.
@@ -88,6 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     samples: int = 0
     recomputed: tuple[str, ...] = ()
     uncopied: dict[str, Uncopied] = {}
+    transposed: bool = False
     format: int = FORMAT
 
     @property
@@ -188,7 +191,7 @@ def how_far(manifest: Manifest, parts: int = 0) -> str:
     begun, which = "", "next" if done else "first"
     if manifest.part or manifest.planes:
         parts = parts or (0 if manifest.cut else 1)
-        whole = max(1, *manifest.problem["shape"][:1])
+        whole = max(1, manifest.problem["shape"][manifest.transposed])
         share = (manifest.part + min(1.0, manifest.planes / whole)) / parts if parts else 0.0
         begun = f" and {format_share(share)} of the {which} sweep"
         if not parts:

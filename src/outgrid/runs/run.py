@@ -76,11 +76,12 @@ class Run:
             exported=plan.outlives and folder.spread is None,
             spread=folder.spread,
             together=folder.together,
-            first=plan.schedule.stored.planes.start,
-            first_row=plan.schedule.domain.owned.rows.start,
+            first=plan.stored.planes.start,
+            first_row=plan.owned.rows.start,
             options=kept,
             tier=plan.tier,
             recomputed=plan.recomputed,
+            transposed=plan.transposed,
         )
         done, ended = (durable.steps, durable.ended) if durable is not None else (0, "")
         return cls(problem, options, plan, folder, manifest, comm, done, ended)
@@ -98,7 +99,11 @@ class Run:
     ) -> Run:
         """A run that goes on in the files of a manifest, with the steps that are left."""
         manifest = msgspec.structs.replace(
-            manifest, options=kept, tier=plan.tier, recomputed=plan.recomputed
+            manifest,
+            options=kept,
+            tier=plan.tier,
+            recomputed=plan.recomputed,
+            transposed=plan.transposed,
         )
         done = max(0, manifest.steps_done)
         return cls(problem, options, plan, folder, manifest, comm, done, manifest.ended)
@@ -114,6 +119,12 @@ class Run:
         return self.given.ending(self.last) if self.ended else self.given
 
     @property
+    def form(self) -> Problem:
+        """The steps of this process in the form in which they are computed."""
+        problem = self.problem.transpose() if self.plan.transposed else self.problem
+        return problem.recomputing(self.plan.recomputed)
+
+    @property
     def last(self) -> int:
         """The last step that this process makes, counted from the first one of the run."""
         return self.done + self.problem.steps
@@ -127,7 +138,7 @@ class Run:
     @property
     def owned(self) -> Box:
         """What no other rank owns."""
-        return self.plan.schedule.domain.owned
+        return self.plan.owned
 
     def ending(self, sweeps: int, why: str) -> Run:
         """The run that ends with the first so many sweeps of its plan, and why."""

@@ -66,6 +66,7 @@ from outgrid.stencil.region import Region, bounded, plain, regions_of
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
 from outgrid.stencil.symbol import is_number
+from outgrid.stencil.transposed import transposed_arguments, why_not_transposed
 from outgrid.stencil.until import Until
 from outgrid.stencil.values import (
     Initial,
@@ -124,6 +125,8 @@ class Problem:
     )  # arguments that other things are derived from
     # The previous levels that were given no values: each begins as its field does.
     alike: frozenset[str] = dataclasses.field(repr=False, compare=False)
+    # Whether the first two axes are those of the problem that was asked for, exchanged.
+    transposed: bool = dataclasses.field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -228,6 +231,7 @@ class Problem:
         begun, alike = checked_initial(initial, rule, extents, dtype, apart, described)
         object.__setattr__(self, "initial", begun)
         object.__setattr__(self, "alike", alike)
+        object.__setattr__(self, "transposed", False)
         values = {**self.parameters, **self.profiles}
         given = {
             "stencil": traced,
@@ -258,7 +262,8 @@ class Problem:
         is one of the new shape, an array has to fit it. Raises DefinitionError.
         """
         names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
-        known = [name for name in names if name not in ("profiles", "edges", "line", "alike")]
+        derived = ("profiles", "edges", "line", "alike", "transposed")
+        known = [name for name in names if name not in derived]
         for name in changes:
             if name not in known:
                 raise DefinitionError(f"a problem has no argument {name!r}{suggest(name, known)}")
@@ -275,6 +280,18 @@ class Problem:
         changed = copy.copy(self)
         object.__setattr__(changed, "stencil", recomputing(self.stencil, names))
         return changed
+
+    def transpose(self) -> "Problem":
+        """The problem with its first two axes exchanged, and no initial values.
+
+        The same operations give the same values in each cell. Raises DefinitionError where that
+        does not hold.
+        """
+        if reason := why_not_transposed(self):
+            raise DefinitionError(f"the axes of the problem cannot be exchanged: {reason}")
+        turned = Problem(**transposed_arguments(self)).recomputing(self.stencil.recomputed)
+        object.__setattr__(turned, "transposed", not self.transposed)
+        return turned
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""

@@ -17,6 +17,7 @@ from outgrid.storage.series import Frame, SeriesStore, frames_of, read_frame
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.swap import SwapStore
 from outgrid.storage.transfers import Completion, Transfers
+from outgrid.storage.transposed import TransposedStore
 from outgrid.storage.uncopied import BegunStore, GivenStore, Uncopied
 from outgrid.tiers import TIERS, Tier
 from outgrid.units import suggest
@@ -43,6 +44,7 @@ __all__ = [
     "Store",
     "SwapStore",
     "Transfers",
+    "TransposedStore",
     "Uncopied",
     "Within",
     "create_store",

@@ -108,6 +108,16 @@ def test_the_form_is_measured_that_the_job_uses(temporaries, again, efforts, tmp
     assert efforts == ["patient"]
 
 
+def test_the_axis_is_measured_that_planes_pass_along(efforts, tmp_path, monkeypatch):
+    forms = []
+    monkeypatch.setattr(verb, "load_kernel", lambda form: forms.append(form) or KERNEL)
+    (tmp_path / "job.toml").write_text(JOB.replace("[64,", "[12,"))
+    job = str(tmp_path / "job.toml")
+    assert main(["tune", job, "--set", "stream_axis=y", "--set", "tier=direct"]) == 0
+    assert [(form.transposed, form.shape[:2]) for form in forms] == [(True, (64, 12))]
+    assert efforts == ["patient"]
+
+
 def test_a_gpu_has_nothing_to_tune(efforts, tmp_path, capsys):
     assert main(["tune", str(tmp_path / "job.toml"), "--set", "device=gpu"]) == 2
     assert "nothing to tune" in capsys.readouterr().err
@@ -135,7 +145,7 @@ def test_the_runs_back_of_a_gradient_are_tuned_and_found(efforts, tmp_path, caps
 
 def test_thin_grids_are_not_told_to_raise_the_memory_limit(efforts, tmp_path, capsys):
     (tmp_path / "job.toml").write_text(JOB.replace("[64,", "[12,"))
-    assert main(["tune", str(tmp_path / "job.toml")]) == 3
+    assert main(["tune", str(tmp_path / "job.toml"), "--set", "stream_axis=z"]) == 3
     said = capsys.readouterr().err
     assert "16 planes or more, and the grid has 12" in said
     assert "memory" not in said

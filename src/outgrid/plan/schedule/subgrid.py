@@ -47,6 +47,11 @@ class Box:
         """Rows of all planes together."""
         return len(self.planes) * len(self.rows)
 
+    @property
+    def transposed(self) -> Box:
+        """The same cells where rows are taken for planes."""
+        return Box(self.rows, self.planes)
+
     def counted_from(self, plane: int, row: int) -> Box:
         """The same cells, as who begins with that plane and that row counts them."""
         planes, rows = self.planes, self.rows

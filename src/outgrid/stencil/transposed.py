@@ -1,0 +1,104 @@
+"""A problem with its first two axes exchanged: planes of it are made of one row of every plane.
+
+A grid whose first axis is short has large planes, and passes through memory better along its second
+axis. The stencil then reads at exchanged offsets, and its operations and their order are the same:
+so are the bytes of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from outgrid.stencil import expression as ex
+from outgrid.stencil.boundary import Boundary
+from outgrid.stencil.model import Assignment, Stage, Stencil
+from outgrid.stencil.points import Source
+
+if TYPE_CHECKING:
+    from outgrid.stencil.problem import Problem
+
+__all__ = ["exchanged", "transposed_arguments", "why_not_transposed"]
+
+T = TypeVar("T")
+_FACES = {"z": "y", "y": "z", "x": "x"}
+
+
+def exchanged(axes: Sequence[T]) -> tuple[T, ...]:
+    """What is said of each axis, with the first two exchanged."""
+    first, second, *rest = axes
+    return (second, first, *rest)
+
+
+def why_not_transposed(problem: Problem) -> str:
+    """Why the axes of a problem cannot be exchanged, in words; empty where they can."""
+    stencil = problem.stencil
+    random = any(
+        isinstance(node, ex.Operation) and node.name == "random"
+        for node in ex.nodes(*stencil.expressions)
+    )
+    reasons = {
+        "a grid of two axes has one for its planes": problem.ndim != 3,
+        "reductions are summed up plane by plane": bool(stencil.reductions),
+        "random numbers follow from the place of a cell": random,
+        "snapshots are kept plane by plane": bool(problem.snapshots),
+        "receivers between cells add up what is around them in the order of axes": bool(
+            problem.receivers
+        ),
+        "coefficients that change with every step lie in files of others": bool(problem.series),
+        "fields that exist in parts of the grid are kept by planes": bool(problem.regions),
+    }
+    return next((words for words, holds in reasons.items() if holds), "")
+
+
+def transposed_arguments(problem: Problem) -> dict[str, Any]:
+    """The arguments of the problem with the first two axes exchanged, all values to begin with 0.
+
+    Profiles are given by their values.
+    """
+    profiles = {
+        one.name: problem.profile_values(one.name) for one in problem.stencil.given_profiles
+    }
+    return {
+        "stencil": _transposed(problem.stencil),
+        "shape": exchanged(problem.shape),
+        "dtype": problem.dtype,
+        "dtypes": problem.dtypes,
+        "steps": problem.steps,
+        "first_step": problem.first_step,
+        "parameters": {**problem.parameters, **profiles},
+        "boundary": _around(problem.boundary),
+        "initial": dict.fromkeys(problem.initial, 0.0),
+        "sources": [
+            Source(source.field, exchanged(source.position), source.values)
+            for source in problem.sources
+        ],
+        "until": problem.until,
+    }
+
+
+def _transposed(stencil: Stencil) -> Stencil:
+    """The stencil that reads at exchanged offsets."""
+    made = [assignment.expression for assignment in stencil.assignments]
+    turned: dict[ex.Expression, ex.Expression] = {}
+    for node in ex.nodes(*made):
+        if isinstance(node, ex.Access):
+            turned[node] = replace(node, offset=exchanged(node.offset))
+        elif isinstance(node, ex.Profile) and node.axis < 2:
+            turned[node] = replace(node, axis=1 - node.axis)
+    expressions = iter(ex.substitute_all(made, turned))
+    stages = tuple(
+        Stage(tuple(Assignment(one.field, next(expressions)) for one in stage.assignments))
+        for stage in stencil.stages
+    )
+    return replace(stencil, stages=stages)
+
+
+def _around(boundary: Boundary) -> Boundary:
+    """The boundary with the faces of the first two axes exchanged."""
+    return replace(
+        boundary,
+        faces=tuple((_FACES[name[0]] + name[1:], _around(face)) for name, face in boundary.faces),
+        fields=tuple((name, _around(own)) for name, own in boundary.fields),
+    )

@@ -1,0 +1,73 @@
+"""A problem with its first two axes exchanged has the answer of the problem, exchanged."""
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from outgrid.stencil.transposed import why_not_transposed
+from outgrid.storage import MemoryStore, Planes, Transfers, TransposedStore
+from outgrid.testing.reference import initial_arrays, run_reference
+from outgrid.testing.strategies import problems, stencils
+
+
+@given(problem=problems(stencils(ndim=3, temporaries=True), most_steps=5, most_planes=9))
+def test_the_answer_of_any_problem(problem):
+    assume(not why_not_transposed(problem))
+    turned = problem.transpose()
+    assert turned.shape == (problem.shape[1], problem.shape[0], problem.shape[2])
+    assert turned.updates == problem.updates
+    initial = initial_arrays(problem)
+    expected = run_reference(problem, initial)
+    found = run_reference(turned, {name: exchanged(cells) for name, cells in initial.items()})
+    for name, cells in expected.items():
+        assert exchanged(found[name]).tobytes() == cells.tobytes()
+
+
+@given(problem=problems(stencils(ndim=3), most_steps=5, most_planes=9))
+def test_twice_is_not_at_all(problem):
+    assume(not why_not_transposed(problem))
+    again = problem.transpose().transpose()
+    assert not again.transposed
+    assert again.stencil == problem.stencil
+    assert (again.shape, again.edges) == (problem.shape, problem.edges)
+
+
+@given(data=st.data())
+def test_regions_of_a_store(data):
+    """Planes may lie anywhere in memory, as the slots of a ring do."""
+    draw = data.draw
+    shape = tuple(draw(st.integers(1, 6)) for _ in range(3))
+    cells = np.random.default_rng(draw(st.integers(0, 99))).random(shape)
+    planes = draw(spans(shape[1]))
+    rows = draw(spans(shape[0]))
+    slots = draw(st.permutations(range(len(planes) + 2)))[: len(planes)]
+    window = np.zeros((len(planes) + 2, len(rows), shape[2] + 3))
+    memory = Planes(
+        window.ctypes.data + window.strides[0] * np.array(slots, np.int64),
+        window.strides[1],
+        window,
+    )
+    with Transfers("threads") as transfers:
+        base = MemoryStore("u", cells.copy(), transfers)
+        store = TransposedStore(base, transfers)
+        assert store.shape == (shape[1], shape[0], shape[2])
+        assert store.plane_bytes * store.planes == base.plane_bytes * base.planes
+        store.get(planes, rows, memory)
+        assert len(transfers.drain()) == 1
+        part = cells[rows.start : rows.stop, planes.start : planes.stop]
+        assert (window[slots, :, : shape[2]] == exchanged(part)).all()
+        window += 1
+        store.put(planes, rows, memory)
+        assert len(transfers.drain()) == 1
+    part += 1
+    assert (base.array == cells).all()
+
+
+def spans(extent):
+    """Ranges of some of so many cells."""
+    ends = st.tuples(st.integers(0, extent - 1), st.integers(1, extent))
+    return ends.filter(lambda pair: pair[0] < pair[1]).map(lambda pair: range(*pair))
+
+
+def exchanged(cells):
+    return np.ascontiguousarray(cells.swapaxes(0, 1))
