@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain, product
 
 import msgspec
 import numpy as np
@@ -222,6 +223,21 @@ def test_ranks_in_any_order_keep_every_rule(drawn, seed):
     for plan in plans:
         owned[place(plan.schedule.subgrid.owned)] += 1
     assert (owned == 1).all()
+
+
+@given(seam_problems())
+def test_every_plane_of_a_step_is_made_by_who_owns_it_or_takes_a_seam_there(drawn):
+    problem, _, plans = drawn
+    for step, stage in product(range(1, problem.steps + 1), range(len(problem.stencil.stages))):
+        found = []
+        for plan in plans:
+            schedule, made = plan.schedule, plan.schedule.made(step, stage)
+            cuts = [cut for _, cut in schedule.cutting.between_ranks(schedule.depth)]
+            takes = [schedule.subgrid.of(cut.peer) for cut in cuts if not cut.given]
+            there = [subgrid.owned.planes for subgrid in (schedule.subgrid, *takes)]
+            assert {*made} <= {*chain(*there)}
+            found += made
+        assert sorted(found) == [*range(problem.shape[0])]
 
 
 def place(box, origin=(0, 0)):

@@ -173,9 +173,9 @@ class Interval:
         shifts = rise.shifts or still, fall.shifts or still
         return Span(low, high, rise.per_step, fall.per_step, *shifts)
 
-    def covered(self, step: int) -> range:
-        """What the first stage of a step covers."""
-        return self.span.at(step, self.extent, first=self.first)
+    def covered(self, step: int, stage: int = 0) -> range:
+        """What a stage of a step covers."""
+        return self.span.at(step, self.extent, stage, self.first)
 
     def mirrored(self) -> Interval:
         """The same, counted from the other end of the axis."""

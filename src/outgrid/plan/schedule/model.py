@@ -7,11 +7,12 @@ updates and leaves then, and `plan.schedule.share` what it leaves in seams and f
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from outgrid.plan.schedule.blocks import Blocks
 from outgrid.plan.schedule.cutting import Cutting
@@ -191,6 +192,22 @@ class Schedule:
     def lean(self, depth: int) -> int:
         """Planes by which what a face needs begins below what it leaves, ``depth`` steps later."""
         return self.face.per_step * depth + max(self.face.shifts, default=0)
+
+    def made(self, step: int, stage: int) -> range:
+        """The planes of the grid that a stage of a step, counted through all sweeps, covers.
+
+        With seams each plane is made by one rank, which need not own it. Where a grid closes along
+        its planes, those that come again have numbers beyond its end.
+        """
+        sweep = bisect_left(self._ends, step)
+        depth = self.depths[sweep]
+        interval = self.cutting.interval(STREAMED, depth)
+        return self.domain.streamed(interval.covered(step - self._ends[sweep] + depth, stage))
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """The last step of each sweep."""
+        return tuple(accumulate(self.depths))
 
     @property
     def trips(self) -> Trips:
