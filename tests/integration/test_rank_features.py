@@ -1,6 +1,8 @@
 """All of the language in one problem, shared by ranks: the bytes of one process."""
 
 import random
+import threading
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 import outgrid as og
 from outgrid import pipeline
 from outgrid.config import RunOptions
+from outgrid.observe.snapshots import Snapshots
+from outgrid.runs.verify import verify
 from outgrid.testing.threads import in_threads
 
 SHAPE, STEPS = (48, 13, 40), 8
@@ -91,3 +95,101 @@ def test_ranks_that_were_cut_off_go_on(kind, advances, tmp_path, cut_off):
     cut_off(advances, lambda: on_ranks(lambda comm: pipeline.run(problem, shared, comm=comm)))
     made = on_ranks(lambda comm: pipeline.resume(tmp_path / "shared", shared, comm=comm))
     assert bytes_of(made) == bytes_of(alone)
+
+
+@pytest.fixture
+def committing(monkeypatch):
+    """``with committing(late, killed, at):`` ranks that are ``late`` commit a state after all
+    others, and one is killed when it is to commit the first state of at least so many steps."""
+    commit = Snapshots.commit
+
+    @contextmanager
+    def context(late, killed, at):
+        steps, changed = {}, threading.Condition()
+
+        def tell(rank, reached):
+            with changed:
+                steps[rank] = reached
+                changed.notify_all()
+
+        def when_it_may(self, reached, manifest):
+            rank, others = self.run.comm.rank, {*range(self.run.comm.size)} - late
+            if rank in late:
+                with changed:  # not for ever: they may wait for messages of this one
+                    changed.wait_for(
+                        lambda: all(steps.get(one, -1) >= reached.steps for one in others), 0.2
+                    )
+            if rank == killed and reached.steps >= at:
+                tell(rank, STEPS_OF_FRAMES)
+                raise RuntimeError("killed")
+            manifest = commit(self, reached, manifest)
+            tell(rank, reached.steps)
+            return manifest
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Snapshots, "commit", when_it_may)
+            with pytest.raises(RuntimeError, match="killed"):
+                yield
+
+    return context
+
+
+STEPS_OF_FRAMES = 24
+FRAMES = [
+    og.Snapshot("e", every=5, y=4),
+    og.Snapshot("h", first=2, every=3, stride=3),
+    og.Snapshot("e"),
+]
+
+
+@og.stencil
+def two_stages(e, h, *, k):
+    """Their faces at a cut lie at different planes."""
+    return [
+        {"h": h + k * (e[1, 0, 0] - e + e[0, 1, 0] - e[0, 0, 1])},
+        {"e": e + k * (h - h[-2, 0, 0] + h[0, -1, 0] - h[0, 0, -1])},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "late", "killed", "more"),
+    [
+        (2, {1}, 1, 2),
+        (2, {0}, 0, 3),
+        (3, {1}, 0, 2),
+        (3, {1}, 1, 3),
+        (3, {0, 2}, 1, 4),
+    ],
+    ids=str,
+)
+def test_frames_are_summed_by_who_makes_them(count, late, killed, more, tmp_path, committing):
+    """Whichever ranks are slow, and where one is killed before all have committed a state."""
+    initial = {"e": "random(1)", "h": "random(2)"}
+    given = {"initial": initial, "snapshots": FRAMES}
+    problem = og.Problem(two_stages, (72, 10, 12), "float32", STEPS_OF_FRAMES, {"k": 0.1}, **given)
+    alone = pipeline.run(problem, options(tmp_path / "alone", scheme="plain", depth=None))
+    out = tmp_path / "shared"
+    shared = options(out, exchange="seams", depth=3)
+
+    def on_ranks(act: Any, ranks: int) -> Any:
+        return in_threads(lambda comm: act(comm), ranks, random.Random(ranks))[0]
+
+    def resumed(comm: Any) -> Any:
+        return pipeline.resume(out, shared, comm=comm)
+
+    with committing(late, killed, at=9):
+        on_ranks(lambda comm: pipeline.run(problem, shared, comm=comm), count)
+    found = verify(out)
+    assert found.steps in (6, 9)
+    assert not found.errors
+    with committing(late, min(killed, more - 1), at=18):
+        on_ranks(resumed, more)
+    found = verify(out)
+    assert found.steps in (15, 18)
+    assert not found.errors
+    made = on_ranks(resumed, more)
+    assert not verify(out).errors
+    for name in "eh":
+        assert np.array_equal(made[name], alone[name])
+    for mine, theirs in zip(made.snapshots, alone.snapshots, strict=True):
+        assert np.array_equal(mine, theirs)

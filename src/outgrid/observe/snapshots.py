@@ -43,6 +43,7 @@ class Snapshots(Observer):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._frames = self._of(run.folder.out, run.owned)
+        self._others: tuple[Frames, ...] = ()
         self._table: SnapshotTable | None = None
 
     def _of(self, folder: Path, box: Box) -> tuple[Frames, ...]:
@@ -105,9 +106,41 @@ class Snapshots(Observer):
         if not self.run.problem.steps:
             return kernel
         run = self.run
+        if run.plan.schedule.domain.subgrid.seams:
+            self._others = self._of_others()
         held = OUTLET_BYTES + run.plan.memory.unfinished_bytes
         self._table = SnapshotTable.open(run.out, run.given, run.done, held, self._within)
         return replace(kernel, snapshots=self._table)
+
+    def _of_others(self) -> tuple[Frames, ...]:
+        """The frames in tables of ranks that own planes which this one makes.
+
+        All ranks call this when their own tables are ready, before any writes to those of others.
+        """
+        run, schedule = self.run, self.run.plan.schedule
+        every = run.comm.share((run.folder.out.name, run.manifest.run))
+        return tuple(
+            replace(
+                frames,
+                table=run.out / every[cut.peer][0] / frames.table.name,
+                run=every[cut.peer][1],
+                box=schedule.domain.subgrid.of(cut.peer).owned,
+                settled=frames.snapshot.taken(run.done),
+            )
+            for _, cut in schedule.cutting.between_ranks(schedule.depth)
+            if not cut.given
+            for frames in self._frames
+        )
+
+    def _made(self, step: int, field: str) -> range:
+        """The planes of a field that this rank sums after a step: with seams those that it makes.
+
+        Who owns a plane sums it without seams, and after steps that earlier processes made.
+        """
+        run, schedule = self.run, self.run.plan.schedule
+        if step <= run.done or not schedule.domain.subgrid.seams:
+            return range(schedule.planes)
+        return schedule.made(step - run.done, run.given.stencil.writer(field) or 0)
 
     def commit(self, reached: Reached, manifest: Manifest) -> Manifest:
         """Make durable what was written, then sum up what is complete of it."""
@@ -115,8 +148,8 @@ class Snapshots(Observer):
             self._table.outlet.sync()
         run, depth = self.run, reached.depth
         told = depth and sums_within(run.whole, reached.steps, depth, run.plan.schedule.cut)
-        for frames in self._frames:
-            frames.settle(reached.steps, depth, reached.planes if told else 0)
+        for frames in (*self._frames, *self._others):
+            frames.settle(reached.steps, depth, reached.planes if told else 0, self._made)
         return manifest
 
     def close(self) -> None:

@@ -5,14 +5,15 @@
 
 A plane is what a frame keeps of a plane of the grid; of a rank's part of it in the table of that
 rank. Sums are combined with the key of the frame's step, see `Seal`. They are taken before a
-commit, of planes that nobody is going to write any more: the page cache still has them. A plane
-whose sum is 0 is not there yet.
+commit, of planes that nobody is going to write any more, by the rank that has written them: its
+page cache still has them. With seams it may keep them in the table of another rank. A plane whose
+sum is 0 is not there yet.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError
 from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
-from outgrid.plan.schedule.subgrid import Box
+from outgrid.plan.schedule.subgrid import Box, common
 from outgrid.regular import given, own, read_fully
 from outgrid.runs.manifest import Manifest
 from outgrid.seal import Seal
@@ -35,6 +36,9 @@ from outgrid.storage.sums import sums_path
 __all__ = ["Frames", "by_planes", "frames_of", "snapshot_files", "sums_within"]
 
 CHUNK_BYTES = 1 << 20
+
+Made = Callable[[int, str], range]
+"""The planes of the grid that a process sums after a step, of a field."""
 
 
 @dataclass(slots=True)
@@ -63,21 +67,26 @@ class Frames:
         except OSError as error:
             raise StoreError("cannot make checksums", path=path, errno=error.errno) from error
 
-    def settle(self, steps: int, depth: int = 0, planes: int = 0) -> None:
+    def settle(self, steps: int, depth: int = 0, planes: int = 0, made: Made | None = None) -> None:
         """Keep, durably, the sums of what is complete after ``steps`` steps and is not summed yet.
 
         Of the sweep after it, of ``depth`` steps, that are planes of the grid below ``planes``.
+        Of each frame it sums what was ``made`` here, all of the box if nothing is said.
         """
         path, across = self._there(self.table), len(self._planes)
         try:
             with self._frames() as data, open(path, "r+b", buffering=0, opener=own) as file:
                 for frame, count in self._complete(self.settled, steps, depth, planes):
-                    begin = HEADER_BYTES + 8 * frame * across
-                    kept = np.frombuffer(os.pread(file.fileno(), 8 * count, begin), np.uint64)
+                    mine = range(count)
+                    if made is not None:
+                        there = made(self._step(frame), self.snapshot.field)
+                        mine = common(mine, self._numbers(there))
+                    begin = HEADER_BYTES + 8 * (frame * across + mine.start)
+                    kept = np.frombuffer(os.pread(file.fileno(), 8 * len(mine), begin), np.uint64)
                     missing = np.flatnonzero(kept == 0)
                     if len(missing):
                         first, last = int(missing[0]), int(missing[-1]) + 1
-                        sums = self._sums(data, frame, range(first, last))
+                        sums = self._sums(data, frame, mine[first:last])
                         os.pwrite(file.fileno(), sums.tobytes(), begin + 8 * first)
                 os.fdatasync(file.fileno())
         except OSError as error:
@@ -150,10 +159,9 @@ class Frames:
     ) -> Iterator[tuple[int, int]]:
         """(frame, planes of the box) of what is complete, from the ``first`` frame on."""
         taken = self.snapshot.taken(steps)
-        mine = self._planes
         for frame in range(first, taken):
-            yield frame, len(mine)
-        below = len(range(mine.start, max(mine.start, min(mine.stop, planes)), mine.step))
+            yield frame, len(self._planes)
+        below = self._numbers(range(planes)).stop
         for frame in range(taken, self.snapshot.taken(steps + depth) if below else taken):
             yield frame, below
 
@@ -176,6 +184,11 @@ class Frames:
     def _planes(self) -> range:
         """Planes of the grid in the box that are kept."""
         return _among(self._cells[0], self.box.planes)
+
+    def _numbers(self, part: range) -> range:
+        """The numbers of those in a part of the grid, counted from the first one of the box."""
+        low, high = (len(_among(self._planes, range(end))) for end in (part.start, part.stop))
+        return range(low, high)
 
     @property
     def _row_bytes(self) -> int:
