@@ -1,8 +1,10 @@
 """What several of the integration tests do to a run."""
 
+import numpy as np
 import pytest
 
 from outgrid.execute.kernel import Kernel
+from outgrid.formats.npy import HEADER_BYTES
 
 
 @pytest.fixture
@@ -22,5 +24,22 @@ def cut_off(monkeypatch):
             patch.setattr(Kernel, "advance", failing)
             with pytest.raises(RuntimeError):
                 run()
+
+    return call
+
+
+@pytest.fixture
+def sums_of_others():
+    """``sums_of_others(out)`` fills tables of an unfinished run with sums that no frame has.
+
+    As a process leaves them that was cut off before its manifest, and whose kernel had other bits.
+    """
+
+    def call(out):
+        tables = [*out.rglob("snapshot.*.xxh3.new")]
+        for path in tables:
+            sums = np.memmap(path, np.uint64, "r+", HEADER_BYTES)
+            sums[sums == 0] = 1
+        return len(tables)
 
     return call

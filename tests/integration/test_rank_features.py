@@ -162,7 +162,9 @@ def two_stages(e, h, *, k):
     ],
     ids=str,
 )
-def test_frames_are_summed_by_who_makes_them(count, late, killed, more, tmp_path, committing):
+def test_frames_are_summed_by_who_makes_them(
+    count, late, killed, more, tmp_path, committing, sums_of_others
+):
     """Whichever ranks are slow, and where one is killed before all have committed a state."""
     initial = {"e": "random(1)", "h": "random(2)"}
     given = {"initial": initial, "snapshots": FRAMES}
@@ -182,6 +184,7 @@ def test_frames_are_summed_by_who_makes_them(count, late, killed, more, tmp_path
     found = verify(out)
     assert found.steps in (6, 9)
     assert not found.errors
+    sums_of_others(out)
     with committing(late, min(killed, more - 1), at=18):
         on_ranks(resumed, more)
     found = verify(out)

@@ -14,6 +14,7 @@ from outgrid.definition import stencil
 from outgrid.errors import DefinitionError, StoreError, UsageError
 from outgrid.job import load_job
 from outgrid.observe import snapshots as files
+from outgrid.runs.verify import verify
 from outgrid.stencil.points import Source
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.snapshot import Snapshot
@@ -174,15 +175,19 @@ EVERYWHERE = [Snapshot("p", every=2), Snapshot("v", first=1, every=3, z="::3", x
 
 @pytest.mark.parametrize("name", ["staggered", "ring"])
 @pytest.mark.parametrize("stop", [3, 17, 30])
-def test_snapshots_go_on_where_a_run_was_cut_off(name, stop, plain, tmp_path, cut_off):
+def test_snapshots_go_on_where_a_run_was_cut_off(
+    name, stop, plain, tmp_path, cut_off, sums_of_others
+):
     problem = PROBLEMS[name](snapshots=EVERYWHERE)
     out = tmp_path / "cut"
     cut_off(stop, lambda: run(problem, out, depth=4, slab_planes=2, commit_every=1e-6))
     assert not (out / "snapshot.0.npy").exists()
+    assert sums_of_others(out) == len(EVERYWHERE)
     found = pipeline.resume(out, RunOptions.of(memory="512MiB", depth=2, tier="direct"))
     compare(found, problem, plain[name])
     assert found.record.measured.snapshot_bytes == problem.snapshot_bytes
     assert not list(out.glob("*.new"))
+    assert not verify(out).errors
 
 
 def test_what_cannot_be_written_is_told(tmp_path, monkeypatch):

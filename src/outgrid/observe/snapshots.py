@@ -100,6 +100,7 @@ class Snapshots(Observer):
         before = self.run.manifest
         for frames in self._frames:
             frames.check(self.run.done, before.depth, before.planes)
+            frames.forget(self.run.done, before.depth, before.planes)
 
     def attach(self, kernel: Any) -> Any:
         """A kernel that takes them."""

@@ -93,6 +93,24 @@ class Frames:
             raise self._failure(error, path) from error
         self.settled = self.snapshot.taken(steps)
 
+    def forget(self, steps: int, depth: int = 0, planes: int = 0) -> None:
+        """Remove all sums but those that `check` compares: the rest is going to be made again.
+
+        Perhaps by another kernel, with other last bits.
+        """
+        path, first = self._there(self.table), self.snapshot.taken(steps)
+        sums = self._read_sums()[first:]
+        kept = np.zeros_like(sums)
+        for frame, count in self._complete(first, steps, depth, planes):
+            kept[frame - first, :count] = sums[frame - first, :count]
+        try:
+            with open(path, "r+b", buffering=0, opener=own) as file:
+                for row in np.flatnonzero((kept != sums).any(axis=1)).tolist():
+                    begin = HEADER_BYTES + 8 * (first + row) * len(self._planes)
+                    os.pwrite(file.fileno(), kept[row].tobytes(), begin)
+        except OSError as error:
+            raise self._failure(error, path) from error
+
     def check(self, steps: int, depth: int = 0, planes: int = 0) -> None:
         """Compare with the sums what `settle` has summed. Raises StoreError where it differs."""
         sums = self._read_sums()
