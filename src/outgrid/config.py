@@ -417,8 +417,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             TUNING,
             'axis of a 3-D grid along which its planes pass through memory: `"z"`, or `"y"`, whose '
-            "planes are smaller in a grid of few planes; a resumed run goes on as it was begun",
-            '`"auto"`: y where planes are smaller and that takes less time',
+            "planes are smaller in a grid of few planes",
+            '`"auto"`: y where planes are smaller and that takes less time; a resumed run goes on '
+            "as it was begun",
             values={"y": (SLABS, HOST, ALONE, FILES, STREAMED)},
         ),
     ] = AUTO

@@ -12,7 +12,7 @@ import msgspec
 
 from outgrid import device
 from outgrid.comm import Comm
-from outgrid.config import RunOptions
+from outgrid.config import AUTO, RunOptions
 from outgrid.errors import DeviceError, InfeasiblePlan, UsageError
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
@@ -139,7 +139,8 @@ class Planning:
         if self.shared:
             return self._as_before(rest, durable)
         manifest = durable.shares[0].manifest
-        if not (manifest.part or manifest.planes) or not self._within(durable):
+        begun = manifest.part or manifest.planes
+        if not begun or manifest.transposed != rest.transposed or not self._within(durable):
             return self
         begin = Begin(manifest.depth, manifest.planes, manifest.part, manifest.cut)
         return replace(self, begin=begin)
@@ -179,29 +180,38 @@ class Planning:
         """The problem, with the axis first along which its planes pass through memory.
 
         That is its own first axis, or its second where planes are smaller and less time is taken.
-        A run of which something is ``durable`` goes on as it was begun. Raises UsageError where the
-        axis that is asked for cannot be had.
+        A run of which something is ``durable`` goes on along the axis that it was begun along,
+        unless another one is asked for. Raises UsageError where that cannot be had.
         """
-        if durable is not None:
-            before = any(share.manifest.transposed for share in durable.shares)
-            told = ("planes pass along y, as the run was begun",) if before else ()
-            return Settled(problem.transpose() if before else problem, told)
-        asked, reason = self.options.stream_axis, why_not_transposed(problem)
+        asked, reason = self.options.stream_axis, self._why_not_along_y(problem)
         if asked == "y" and reason:
-            raise UsageError(f"stream_axis = 'y' is not for this problem: {reason}; leave it out")
+            raise UsageError(f"stream_axis = 'y' is not for this run: {reason}; leave it out")
+        if durable is not None and asked == AUTO:
+            before = any(share.manifest.transposed for share in durable.shares)
+            if before and not reason:
+                return Settled(problem.transpose(), ("planes pass along y, as the run was begun",))
+            return Settled(problem)
         if asked == "y":
             return Settled(problem.transpose(), ("planes pass along y: stream_axis = y",))
         if asked == "z" or reason or not self._may_transpose(problem):
             return Settled(problem)
         return self._shorter(problem)
 
+    def _why_not_along_y(self, problem: Problem) -> str:
+        """Why planes cannot pass along the second axis, in words; empty where they can."""
+        if self.options.preview or self.options.pyramid:
+            return "previews and levels for viewers are made of planes along z"
+        if self.shared or self.options.device != "cpu":
+            return "ranks and devices stream along z"
+        return why_not_transposed(problem)
+
     def _may_transpose(self, problem: Problem) -> bool:
-        """Whether a plan may choose between the axes: where those of the second are smaller."""
+        """Whether the plan chooses the axis: where planes of the second are smaller."""
         options = self.options
-        blocks = SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place
-        sized = options.slab_planes or options.strip_rows or options.preview or options.pyramid
-        apart = self.shared or options.device != "cpu" or options.tier not in ("auto", "direct")
-        return problem.shape[0] < problem.shape[1] and not (blocks or sized or apart)
+        blocks = SCHEMES[options.scheme or DEFAULT.name].blocks
+        sized = options.slab_planes or options.strip_rows  # planes, and rows of these
+        streams = options.tier in (AUTO, "direct")
+        return problem.shape[0] < problem.shape[1] and streams and not (blocks or sized)
 
     def _shorter(self, problem: Problem) -> Settled:
         """The problem, or the transposed one if that takes less time."""

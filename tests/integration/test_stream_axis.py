@@ -1,6 +1,7 @@
 """Planes may pass through memory along the second axis, and no byte of a result tells it."""
 
 import json
+import random
 import re
 
 import numpy as np
@@ -15,6 +16,7 @@ from outgrid.parts import resolve
 from outgrid.runs.manifest import read_manifest
 from outgrid.runs.verify import verify
 from outgrid.stencil.problem import Problem
+from outgrid.testing.threads import in_threads
 
 SHAPE = PLANES, ROWS, COLUMNS = 9, 44, 64
 STEPS = 11
@@ -156,22 +158,49 @@ def test_several_places(tmp_path):
     compare(posed("heat7"), tmp_path, scratch=places, stripe="8KiB")
 
 
-def test_a_run_that_was_cut_off_goes_on_along_its_axis(tmp_path, cut_off):
+@pytest.fixture
+def half_made(tmp_path, cut_off):
+    """A run along y that was cut off within a sweep, and the bytes that it is to leave."""
     problem, out = posed("sheared", AROUND), tmp_path / "run"
-    options = RunOptions.of(
-        out=out, memory="200MiB", tier="direct", depth=4, slab_planes=2, stream_axis="y"
-    )
-    options_z = RunOptions.of(out=tmp_path / "z", memory="200MiB", tier="direct", stream_axis="z")
-    pipeline.run(problem, options_z)
-    cut_off(45, lambda: pipeline.run(problem, options))
+    usual = {"memory": "200MiB", "tier": "direct", "depth": 4, "slab_planes": 2}
+    begun = RunOptions.of(out=out, stream_axis="y", commit_every=0, **usual)
+    cut_off(45, lambda: pipeline.run(problem, begun))
     assert read_manifest(out).transposed
+    assert read_manifest(out).planes > 0
     assert verify(out).errors == ()
-    told = pipeline.resume(out, RunOptions.of(out=out, memory="200MiB")).record.plan
-    assert told.transposed
-    assert any("along y, as the run was begun" in note for note in told.notes)
-    for name in ("u.npy", "w.npy"):
-        assert (out / name).read_bytes() == (tmp_path / "z" / name).read_bytes()
+    whole = tmp_path / "z"
+    pipeline.run(problem, RunOptions.of(out=whole, memory="200MiB", stream_axis="z"))
+    return out, {name: (whole / name).read_bytes() for name in ("u.npy", "w.npy")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "transposed"),
+    [
+        ({}, True),
+        ({"depth": 3, "stream_axis": "y"}, True),
+        ({"tier": "mmap"}, True),
+        ({"stream_axis": "z"}, False),
+        ({"preview": True}, False),
+    ],
+    ids=str,
+)
+def test_a_run_that_was_cut_off_goes_on(settings, transposed, half_made):
+    """Along its axis, or along another one from its last state."""
+    out, expected = half_made
+    plan = pipeline.resume(out, RunOptions.of(out=out, memory="200MiB", **settings)).record.plan
+    assert plan.transposed == transposed
+    assert plan.schedule.begin.planes > 0 or {*settings} & {"tier", "stream_axis", "preview"}
+    assert {name: (out / name).read_bytes() for name in expected} == expected
     assert verify(out).errors == ()
+
+
+def test_it_goes_on_on_several_ranks(half_made):
+    out, expected = half_made
+    options = RunOptions.of(out=out, memory="200MiB")
+    made, _ = in_threads(lambda comm: pipeline.resume(out, options, comm=comm), 2, random.Random(1))
+    assert not made.record.plan.transposed
+    for name, whole in expected.items():
+        assert np.asarray(made[name.removesuffix(".npy")]).tobytes() in whole
 
 
 def test_a_value_that_is_not_finite_is_found_in_its_cell(tmp_path):
@@ -199,6 +228,7 @@ REFUSED = {
     "two axes": (lambda: Problem("heat5", (20, 30), initial={"u": 0.0}), "two axes"),
     "receivers": (lambda: posed("heat7", receivers=[og.Receiver("u", (3, 4, 5))]), "receivers"),
     "snapshots": (lambda: posed("heat7", snapshots=[og.Snapshot("u", every=2)]), "snapshots"),
+    "previews": (lambda: posed("heat7"), "previews"),
     "regions": (
         lambda: posed("heat7", regions={"u": {"y": [2, 30]}}, sources=[]),
         "parts of the grid",
@@ -209,8 +239,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_change_is_refused(case, tmp_path):
     make, words = REFUSED[case]
-    with pytest.raises(UsageError, match=f"stream_axis = 'y' is not for .*{words}"):
-        made(make(), tmp_path / "run")
+    with pytest.raises(UsageError, match=f"stream_axis = 'y' is not for this run: .*{words}"):
+        made(make(), tmp_path / "run", preview=case == "previews")
     assert not (tmp_path / "run").exists()
 
 
