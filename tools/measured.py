@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,15 +38,17 @@ IN_MEMORY = {"plain": "plain sweep, in memory", "tiled": "temporally blocked, in
 
 def table() -> str:
     """What a reader wants to know first: the rates beyond memory beside those in memory."""
-    demo = json.loads((RECORDS / "demo.json").read_text())
+    machines = by_machine()
+    lines = [line for of in SUMMARY for line in summary_rows(machines, *of)]
+    lines += demo_rows(json.loads((RECORDS / "demo.json").read_text()), machines)
+    heading = ["", *(cell for name in machines for cell in (f"GLUP/s, {name}", "over plain"))]
     return "\n".join(
         [
             "## Measured",
             "",
-            "| | GLUP/s | over plain |",
-            "|---|---|---|",
-            *(line for stencil, dtype in SUMMARY for line in summary_rows(stencil, dtype)),
-            *demo_rows(demo),
+            f"| {' | '.join(heading)} |",
+            "|---" * len(heading) + "|",
+            *(f"| {' | '.join(line)} |" for line in lines),
             "",
             textwrap.fill(" ".join(notes()), 150, break_long_words=False, break_on_hyphens=False),
             "",
@@ -54,51 +57,82 @@ def table() -> str:
     )
 
 
-def summary_rows(stencil: str, dtype: str) -> list[str]:
+def by_machine() -> dict[str, list[dict[str, Any]]]:
+    """The records of `bench core` that have what the summary tells, by the processor."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(RECORDS.glob("rows*.json")):
+        rows = json.loads(path.read_text())
+        if {(row["stencil"], row["dtype"]) for row in rows}.issuperset(SUMMARY):
+            found[processor(rows[-1]["machine"])] = rows
+    return found
+
+
+def processor(machine: str) -> str:
+    """The name of a processor, of a machine as records have it: "Intel Xeon"."""
+    name = machine.partition(",")[0].rpartition(" of ")[2]
+    return name.replace("(R)", "").replace(" Processor", "")
+
+
+Rates = dict[str, tuple[float, float]]  # by machine: GLUP/s, and how much that is over plain
+
+
+def in_cells(name: str, rates: Rates, machines: Iterable[str]) -> list[str]:
+    """A line of the summary, in which some machines may have no rate."""
+    known = (rates.get(machine) for machine in machines)
+    return [name, *(cell for both in known for cell in (map(number, both) if both else ("", "")))]
+
+
+def summary_rows(
+    machines: dict[str, list[dict[str, Any]]], stencil: str, dtype: str
+) -> list[list[str]]:
     """Of one stencil: two rates in memory, and all of the largest grids."""
-    rows = [row for row in newest() if (row["stencil"], row["dtype"]) == (stencil, dtype)]
-    farthest = min(FAR, max(row["factor"] for row in rows))
-    lines = [f"| *{stencil}, {dtype}* | | |"]
-    for row in rows:
-        if row["mode"] in IN_MEMORY:
-            name = f"{IN_MEMORY[row['mode']]}, {extents(row['shape'])} cells"
-        elif row["mode"] == "outofcore" and row["factor"] >= farthest:
-            limit = row["memory_limit_bytes"] / 2**20
-            times = f"{row['factor']:g} times the limit of {limit:g} MiB"
-            name = f"**out of core, {extents(row['shape'])} cells, {times}**"
-        else:
-            continue
-        lines.append(f"| {name} | {row['glups']:.2f} | {row['over_plain']:.2f} |")
-    return lines
+    found: dict[str, Rates] = {}
+    for machine, every in machines.items():
+        rows = [row for row in every if (row["stencil"], row["dtype"]) == (stencil, dtype)]
+        farthest = min(FAR, max(row["factor"] for row in rows))
+        for row in rows:
+            if row["mode"] in IN_MEMORY:
+                name = f"{IN_MEMORY[row['mode']]}, {extents(row['shape'])} cells"
+            elif row["mode"] == "outofcore" and row["factor"] >= farthest:
+                limit = row["memory_limit_bytes"] / 2**20
+                times = f"{row['factor']:g} times the limit of {limit:g} MiB"
+                name = f"**out of core, {extents(row['shape'])} cells, {times}**"
+            else:
+                continue
+            found.setdefault(name, {})[machine] = row["glups"], row["over_plain"]
+    lines = [in_cells(name, rates, machines) for name, rates in found.items()]
+    return [in_cells(f"*{stencil}, {dtype}*", {}, machines), *lines]
 
 
 def extents(shape: list[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def demo_rows(demo: dict[str, Any]) -> list[str]:
+def demo_rows(demo: dict[str, Any], machines: Iterable[str]) -> list[list[str]]:
     shape = " x ".join(str(extent) for extent in demo["record"]["problem"]["shape"])
     limit = demo["record"]["measured"]["memory_limit_bytes"] / 2**20
     plain, rate = demo["plain_glups"], demo["record"]["derived"]["glups"]
-    factor = demo["fields_over_memory"]
-    return [
-        f"| *shallow water, float32, {shape} cells (the demonstration)* | | |",
-        f"| plain sweep, in memory, 4096 x 4096 cells | {plain:.2f} | 1.00 |",
-        f"| **out of core, {factor:.0f} times its {limit:g} MiB** | {rate:.2f} "
-        f"| {rate / plain:.2f} |",
-    ]
+    factor, machine = demo["fields_over_memory"], processor(demo["record"]["machine"]["cpu"])
+    found: dict[str, Rates] = {
+        f"*shallow water, float32, {shape} cells (the demonstration)*": {},
+        "plain sweep, in memory, 4096 x 4096 cells": {machine: (plain, 1.0)},
+        f"**out of core, {factor:.0f} times its {limit:g} MiB**": {machine: (rate, rate / plain)},
+    }
+    return [in_cells(name, rates, machines) for name, rates in found.items()]
 
 
 def notes() -> list[str]:
-    rows = [row for row in newest() if row["mode"] == "outofcore"]
+    every = [row for rows in by_machine().values() for row in rows]
+    rows = [row for row in every if row["mode"] == "outofcore"]
     waits = max(row["wait_share"] for row in rows if row["factor"] >= 16)
     peak = max(row["peak_memory_over_limit"] for row in rows)
     limit, _, _ = rows[-1]["limit"].partition(" of ")
+    plain = (re.sub(r"/[^ ,]*/", "", row["machine"]) for row in rows)
+    names = dict.fromkeys(re.sub(r"(Linux [\d.]+)[^,]*", r"\1", name) for name in plain)
     return [
         "GLUP/s are 1e9 cell updates per second. Each needed update is counted once. The ratio of",
         "an out-of-core run is over a plain sweep that was measured right before and after it.",
-        f"`outgrid bench core` up to {max(row['ended'] for row in rows)[:10]}: "
-        f"{re.sub(r'/[^ ,]*/', '', rows[-1]['machine'])};",
+        f"`outgrid bench core` up to {max(row['ended'] for row in rows)[:10]}: {'; '.join(names)};",
         f"bytes moved over the ideal at most {max(row['io_over_ideal'] for row in rows):.3f},",
         f"waiting for transfers at 16 times memory or more at most {waits:.1%} of the time,",
         f"peak memory at most {peak:.2f} of the limit ({limit});",
@@ -107,15 +141,6 @@ def notes() -> list[str]:
         else "ANSWERS DIFFER.",
         "Records: [benchmarks/records](benchmarks/records).",
     ]
-
-
-def newest() -> list[dict[str, Any]]:
-    """The record of `bench core`, of one machine, in which what the summary tells is newest."""
-
-    def last(rows: list[dict[str, Any]]) -> str:
-        return max(row["ended"] for row in rows if (row["stencil"], row["dtype"]) in SUMMARY)
-
-    return max((json.loads(path.read_text()) for path in RECORDS.glob("rows*.json")), key=last)
 
 
 def row_records() -> list[dict[str, Any]]:
@@ -130,6 +155,11 @@ def markdown(heading: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     rule = "|---" * len(heading) + "|"
     rows = ["| " + " | ".join(cells) + " |" for cells in (heading, *lines)]
     return "\n".join([rows[0], rule, *rows[1:], "", ""])
+
+
+def times(ratio: float | None) -> str:
+    """A ratio, of a large one fewer digits."""
+    return number(ratio, 1 if ratio is not None and ratio >= 10 else 2)
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -302,7 +332,7 @@ def peers_table(record: str = "peers") -> str:
             row["peer"],
             {"memory": "in memory", "outofcore": "out of core"}[row["mode"]],
             number(row["glups"]),
-            number(row["ours_over"], 1) if row["peer"] != "outgrid" else "",
+            "" if row["peer"] == "outgrid" else times(row["ours_over"]),
             row["note"],
         )
         for row in json.loads(path.read_text())
@@ -513,6 +543,7 @@ PARTS = {
     "io": io_table,
     "peers": peers_table,
     "yask": partial(peers_table, "peers-yask"),
+    "yaskxeon": partial(peers_table, "peers-yask-xeon"),
     "soak": soak_table,
     "memory": memory_table,
     **{paper.page: partial(paper_table, paper) for paper in (*PAPERS, OWN)},

@@ -272,3 +272,7 @@ def test_the_plan_chooses_the_axis_of_smaller_planes(shape, axis, tmp_path, caps
     assert plan["transposed"] == (axis == "y")
     told = [note for note in plan["notes"] if "planes pass along y" in note]
     assert len(told) == (axis == "y")
+    assert main(["plan", str(job)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"heat7 on {' x '.join(map(str, shape))} float64")
+    assert ("planes along y," in text) == (axis == "y")

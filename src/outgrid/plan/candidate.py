@@ -33,6 +33,8 @@ WORTH_CUTTING = 1.05
 WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 # Of a slab, for each level and neighbour, and way: one fills while one is on its way.
 EXCHANGE_BUFFERS = 2
+# A piece of a file takes as long as so many bytes more: pieces of this size reached half the rate.
+PIECE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ def _prediction(
     rate = _rate(request, tile, depth, slab)
     trips = min(1, len(depths)) if resident else len(depths)
     moved = traffic.moved_bytes
+    apart = _apart(request, slab)
     planes = len(schedule.stored.planes)
     lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
@@ -164,7 +167,12 @@ def _prediction(
         request.machine,
         Computing(updated, rate, len(depths), lead, threads),
         Movement(
-            trips, moved[0], moved[1] + kept_bytes, share, request.options.request_bytes, summed
+            trips,
+            int(moved[0] * apart),
+            int(moved[1] * apart) + kept_bytes,
+            share,
+            request.options.request_bytes,
+            summed,
         ),
         Beside(
             exchange_seconds(request, traffic), copying, _waiting(request, traffic, updated / rate)
@@ -183,6 +191,16 @@ def _prediction(
     )
     packing = packing_seconds(request.machine, traffic.unpacked_bytes, traffic.packed_bytes)
     return prediction.after(committing + packing)
+
+
+def _apart(request: Request, slab: int) -> float:
+    """How many times as long transfers take because they are in pieces.
+
+    Of a transposed grid a slab is a piece of each plane in a file, and none is next to another.
+    """
+    if not request.problem.transposed:
+        return 1.0
+    return 1 + PIECE_BYTES / (slab * request.problem.shape[-1] * request.problem.item_bytes)
 
 
 def exchange_seconds(request: Request, traffic: Traffic) -> float:

@@ -20,7 +20,7 @@ from outgrid.tiers import PASSING_TIERS
 # depth.
 SLAB_BYTES = (1 << 20, 1 << 29)
 RESIDENT_SLAB_PLANES = 64
-RESIDENT_DEPTH = 64  # steps of the deepest sweeps of a grid in memory
+RESIDENT_DEPTH = 128  # steps of the deepest sweeps of a grid in memory: two diamonds of most levels
 CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
 RESIDENT_SLABS = 8
 RESIDENT_SLAB_BYTES = 4 << 30

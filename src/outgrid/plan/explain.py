@@ -47,7 +47,8 @@ def _scheme(plan: Mapping[str, Any]) -> str:
 def _slab(plan: Mapping[str, Any]) -> str:
     planes, threads = plan["slab_planes"], plan["threads"]
     pinned = ", each on its processor" if plan.get("pin") else ""
-    return f"{format_count(planes, 'plane')}, {format_count(threads, 'thread')}{pinned}"
+    along = " along y" if plan.get("transposed") else ""
+    return f"{format_count(planes, 'plane')}{along}, {format_count(threads, 'thread')}{pinned}"
 
 
 def _tier(plan: Mapping[str, Any]) -> str:
