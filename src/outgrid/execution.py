@@ -459,7 +459,17 @@ class Execution:
                 f"a value became NaN or infinite in steps {run.done + begin + 1} to "
                 f"{run.done + end}; a run with exchange = 'halos', or on one rank, finds the step"
             )
-        first = first_of(fault, plan, run.form, kernel, site, hierarchy, self.transfers, self.seals)
+        first = first_of(
+            fault,
+            plan,
+            run.problem,
+            run.form_of,
+            kernel,
+            site,
+            hierarchy,
+            self.transfers,
+            self.seals,
+        )
         if first is not None:
             return first.words(self.run.done, self.manifest.problem["steps"])
         return (

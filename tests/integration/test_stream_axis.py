@@ -276,3 +276,13 @@ def test_the_plan_chooses_the_axis_of_smaller_planes(shape, axis, tmp_path, caps
     text = capsys.readouterr().out
     assert text.startswith(f"heat7 on {' x '.join(map(str, shape))} float64")
     assert ("planes along y," in text) == (axis == "y")
+
+
+def test_arrays_that_a_problem_begins_with_take_their_memory():
+    problem = posed("wave:4", shape=(PLANES, 512, 1024))
+    plans = [
+        pipeline.plan(problem, RunOptions.of(memory="400MiB", tier="direct", stream_axis=axis))
+        for axis in "zy"
+    ]
+    along_z, along_y = (plan.memory.fixed_bytes for plan in plans)
+    assert along_y == along_z > 100 << 20

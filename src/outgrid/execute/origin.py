@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +53,7 @@ def first_of(
     fault: NotFinite,
     plan: Plan,
     problem: Problem,
+    form_of: Callable[[Problem], Problem],
     kernel: Kernel | DeviceKernel,
     site: Site[Any],
     hierarchy: Hierarchy[Any],
@@ -59,6 +61,8 @@ def first_of(
     seals: Seals,
 ) -> Place | None:
     """The first value that is not finite, its step counted from the state 0 of ``plan``.
+
+    Steps of a problem are computed in the form that ``form_of`` gives them.
 
     Reads what the last good state is made of, and writes to seams alone. Takes as long as the
     sweeps from there to the one in which such a value was seen. None where it is not seen again:
@@ -74,7 +78,7 @@ def first_of(
         commit_sweeps=0,
     )
     again = replace(plan, schedule=schedule)
-    rest = problem.after(done)
+    rest = form_of(problem.after(done))
     names = tuple(field.name for field in problem.stencil.fields)
     watch = Watch(again, names, every_step=True)
     places: dict[StoreKey, Store] = {}

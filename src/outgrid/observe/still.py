@@ -65,7 +65,11 @@ class Still(Observer):
     def attach(self, kernel: Any) -> Any:
         """A kernel that knows of still planes, where there may be any."""
         watch = getattr(kernel, "watch", None)
-        planes = StillPlanes.of(self.run.plan, self.run.form, watch) if watch else None
+        planes = (
+            StillPlanes.of(self.run.plan, self.run.form_of(self.run.problem), watch)
+            if watch
+            else None
+        )
         if planes is None:
             return kernel
         self.arriving: Any = planes.arrived

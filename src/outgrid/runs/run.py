@@ -118,10 +118,9 @@ class Run:
         """All steps that the run makes, those of processes before this one included."""
         return self.given.ending(self.last) if self.ended else self.given
 
-    @property
-    def form(self) -> Problem:
-        """The steps of this process in the form in which they are computed."""
-        problem = self.problem.transpose() if self.plan.transposed else self.problem
+    def form_of(self, steps: Problem) -> Problem:
+        """Some of the steps in the form in which they are computed."""
+        problem = steps.transpose() if self.plan.transposed else steps
         return problem.recomputing(self.plan.recomputed)
 
     @property

@@ -282,15 +282,16 @@ class Problem:
         return changed
 
     def transpose(self) -> "Problem":
-        """The problem with its first two axes exchanged, and no initial values.
+        """The problem with its first two axes exchanged.
 
-        The same operations give the same values in each cell. Raises DefinitionError where that
-        does not hold.
+        Its initial values are those of the problem, in whose axes they are. The same operations
+        give the same values in each cell. Raises DefinitionError where that does not hold.
         """
         if reason := why_not_transposed(self):
             raise DefinitionError(f"the axes of the problem cannot be exchanged: {reason}")
         turned = Problem(**transposed_arguments(self)).recomputing(self.stencil.recomputed)
         object.__setattr__(turned, "transposed", not self.transposed)
+        object.__setattr__(turned, "initial", self.initial)  # whose memory plans count
         return turned
 
     def profile_values(self, name: str) -> NDArray[Any]:
