@@ -462,8 +462,7 @@ class Execution:
         first = first_of(
             fault,
             plan,
-            run.problem,
-            run.form_of,
+            lambda done: run.form_of(run.problem.after(done)),
             kernel,
             site,
             hierarchy,

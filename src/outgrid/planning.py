@@ -216,9 +216,7 @@ class Planning:
     def _shorter(self, problem: Problem) -> Settled:
         """The problem, or the transposed one if that takes less time."""
         other = problem.transpose()
-        forms = problem, other
-        rates = [known_rates(one, self.options, self.machine) for one in forms]
-        found = rates if None not in rates else [None, None]
+        found = self._rates_of(problem, other)
         try:
             along = self._choose(problem, found[0])
         except InfeasiblePlan:  # planes are too large, in strips too
@@ -254,6 +252,12 @@ class Planning:
                 chosen, least = more, seconds
         return (problem, problem.recomputing(chosen)) if chosen else (problem,)
 
+    def _rates_of(self, *forms: Problem) -> list[Calibration | None]:
+        """What was measured of each form of a problem, where that is known of all."""
+        rates = [known_rates(one, self.options, self.machine) for one in forms]
+        every = self.comm.share(rates)[0]
+        return every if None not in every else [None] * len(forms)
+
     def _cheaper(self, problem: Problem) -> Settled:
         """The form of a problem that takes less time.
 
@@ -263,9 +267,7 @@ class Planning:
         if not others:
             return Settled(problem, ("temporaries are kept: to compute them again takes longer",))
         (again,) = others
-        rates = [known_rates(one, self.options, self.machine) for one in (problem, again)]
-        both = self.comm.share(rates)[0]
-        found = both if None not in both else [None, None]
+        found = self._rates_of(problem, again)
         kept, other = self._choose(problem, found[0]).predicted_seconds, None
         with suppress(InfeasiblePlan, UsageError):
             other = self._choose(again, found[1]).predicted_seconds

@@ -52,8 +52,7 @@ class _Dropping:
 def first_of(
     fault: NotFinite,
     plan: Plan,
-    problem: Problem,
-    form_of: Callable[[Problem], Problem],
+    rest_after: Callable[[int], Problem],
     kernel: Kernel | DeviceKernel,
     site: Site[Any],
     hierarchy: Hierarchy[Any],
@@ -62,7 +61,7 @@ def first_of(
 ) -> Place | None:
     """The first value that is not finite, its step counted from the state 0 of ``plan``.
 
-    Steps of a problem are computed in the form that ``form_of`` gives them.
+    ``rest_after`` gives the problem without so many of its steps, as its kernel computes it.
 
     Reads what the last good state is made of, and writes to seams alone. Takes as long as the
     sweeps from there to the one in which such a value was seen. None where it is not seen again:
@@ -78,8 +77,8 @@ def first_of(
         commit_sweeps=0,
     )
     again = replace(plan, schedule=schedule)
-    rest = form_of(problem.after(done))
-    names = tuple(field.name for field in problem.stencil.fields)
+    rest = rest_after(done)
+    names = tuple(field.name for field in rest.stencil.fields)
     watch = Watch(again, names, every_step=True)
     places: dict[StoreKey, Store] = {}
     stores = hierarchy.stores
