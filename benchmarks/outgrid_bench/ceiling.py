@@ -137,7 +137,16 @@ def around(case: Case, box: tuple[int, ...] | None = None) -> tuple[Problem, tup
     margin = [case.layer + 2 * r if case.layer else r for r in stencil.radius[:-1]]
     shape = (*(n + 2 * m for n, m in zip(box[:-1], margin, strict=True)), box[-1])
     zeros = {field.name: 0.0 for field in stencil.fields}
-    posed = Problem(stencil, shape, case.dtype, 1, case.parameters, case.boundary, zeros)
+    posed = Problem(
+        stencil,
+        shape,
+        case.dtype,
+        1,
+        case.parameters,
+        case.boundary,
+        zeros,
+        dtypes=case.dtypes,
+    )
     return posed, tuple(range(m, m + n) for n, m in zip(box[:-1], margin, strict=True))
 
 

@@ -109,7 +109,10 @@ def out_of_core(workload: Workload, place: Path) -> OutOfCore:
 def _job(workload: Workload) -> str:
     case, problem = workload.case, workload.problem()
     parameters = ", ".join(f"{name} = {value}" for name, value in case.parameters.items())
-    initial = ", ".join(f"{name} = {json.dumps(text)}" for name, text in case.initial().items())
+    initial, dtypes = (
+        ", ".join(f"{name} = {json.dumps(text)}" for name, text in given.items())
+        for given in (case.initial(), case.dtypes)
+    )
     boundary = json.dumps(case.boundary)
     if not isinstance(case.boundary, str):
         rules = (f"{name} = {json.dumps(value)}" for name, value in case.boundary.items())
@@ -118,6 +121,7 @@ def _job(workload: Workload) -> str:
 stencil = {json.dumps(case.source)}
 shape = {list(problem.shape)}
 dtype = "{case.dtype}"
+dtypes = {{ {dtypes} }}
 steps = {workload.steps}
 boundary = {boundary}
 parameters = {{ {parameters} }}

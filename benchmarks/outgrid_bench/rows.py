@@ -234,7 +234,7 @@ class _CaseRows:
         before = self._beside(workloads[0])
         for workload in workloads:
             self._say(
-                f"out of core, {format_bytes(workload.problem().field_bytes * self.case.levels)} "
+                f"out of core, {format_bytes(workload.state_bytes)} "
                 f"under {format_bytes(workload.memory_bytes)}"
             )
             streamed = out_of_core(workload, self.place)

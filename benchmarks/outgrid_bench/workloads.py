@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from outgrid import Problem
 from outgrid.errors import UsageError
 from outgrid.parts import AXES, Stencil, resolve
@@ -52,6 +54,7 @@ class Case:
     values: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     boundary: str | Mapping[str, Any] = field(default="frozen", hash=False)
     layer: int = 0  # cells before a face in which its rules hold
+    dtypes: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # of some fields
 
     @property
     def spelling(self) -> str:
@@ -74,10 +77,13 @@ class Case:
         """Bytes of one value."""
         return ITEM_BYTES[self.dtype]
 
-    @property
-    def levels(self) -> int:
-        """Arrays that hold the state of the problem: evolving levels and coefficients."""
-        return sum(field.levels for field in self.stencil.fields)
+    @cached_property
+    def cell_bytes(self) -> int:
+        """Bytes of the state of a cell: evolving levels and coefficients."""
+        types = (
+            (field.levels, self.dtypes.get(field.name, self.dtype)) for field in self.stencil.fields
+        )
+        return sum(levels * np.dtype(dtype).itemsize for levels, dtype in types)
 
     def initial(self, first: int = 0) -> dict[str, str]:
         """Formulas of the fields on planes first, first + 1, ... of the whole grid."""
@@ -161,6 +167,7 @@ CASES: tuple[Case, ...] = (
         memory="512MiB",
         parameters={"even": 1.2, "odd": 0.9, "lid": 0.1},
         values=LATTICE,
+        dtypes={"kind": "uint8"},
     ),
 )
 
@@ -192,13 +199,18 @@ class Workload:
 
     @property
     def plane_bytes(self) -> int:
-        """Bytes of one plane of one field."""
-        return self.case.item_bytes * math.prod(self.plane)
+        """Bytes of the state of one plane."""
+        return math.prod(self.plane) * self.case.cell_bytes
 
     @property
     def planes(self) -> int:
         """Planes of the grid."""
-        return round(self.factor * self.memory_bytes / (self.case.levels * self.plane_bytes))
+        return round(self.factor * self.memory_bytes / self.plane_bytes)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of the grid."""
+        return self.planes * self.plane_bytes
 
     @property
     def reach(self) -> int:
@@ -228,6 +240,7 @@ class Workload:
             case.parameters,
             case.boundary,
             case.initial(first),
+            dtypes=case.dtypes,
         )
 
     def part(self, centre: float) -> tuple[int, int, int, int]:
@@ -254,8 +267,10 @@ class Workload:
     def _in_memory(self, plane: tuple[int, ...]) -> tuple[int, ...]:
         """So many of these planes as are measured in memory."""
         ndim = self.case.stencil.ndim
-        nbytes = min(REFERENCE_BYTES[ndim], REFERENCE_STATE_BYTES // self.case.levels)
-        most = min(nbytes, 2 * self.memory_bytes) // self.case.item_bytes
+        field_bytes = min(REFERENCE_BYTES[ndim], 2 * self.memory_bytes)
+        most = min(
+            field_bytes // self.case.item_bytes, REFERENCE_STATE_BYTES // self.case.cell_bytes
+        )
         least = 4 * self.case.stencil.radius[0] + 4
         planes = min(most // math.prod(plane), REFERENCE_EXTENT if ndim == 3 else most)
         return (max(least, planes), *plane)
@@ -284,7 +299,7 @@ def workload(
         wanted = "ROWSxCOLUMNS" if ndim == 3 else "COLUMNS"
         raise UsageError(f"a plane of {case.name} is {wanted}, not {'x'.join(map(str, shape))}")
     if steps is None:
-        cells = factor * memory_bytes / (case.levels * case.item_bytes)
+        cells = factor * memory_bytes / case.cell_bytes
         affordable = round(SWEEP_SECONDS * case.expected_glups * 1e9 / cells)
         steps = min(MOST_STEPS[ndim], max(LEAST_STEPS, affordable))
     return Workload(case, memory_bytes, factor, shape, steps)
@@ -330,10 +345,10 @@ def recorded(factors: tuple[float, ...] | None = None) -> tuple[Workload, ...]:
 
 def usual_plane(case: Case, memory_bytes: int) -> tuple[int, ...]:
     """A plane of powers of two of which the window holds enough for deep sweeps."""
-    plane_bytes = (memory_bytes - FIXED_BYTES) // WINDOW_PLANES // case.levels
+    cells = (memory_bytes - FIXED_BYTES) // WINDOW_PLANES // case.cell_bytes
     if case.stencil.ndim == 2:
-        return (power_of_two(plane_bytes // ROWS_PER_PLANE // case.item_bytes),)
-    side = power_of_two(math.isqrt(plane_bytes // case.item_bytes))
+        return (power_of_two(cells // ROWS_PER_PLANE),)
+    side = power_of_two(math.isqrt(cells))
     return (min(side, 1024), min(side, 1024))
 
 

@@ -268,9 +268,9 @@ def test_a_record_holds_the_grids_of_every_case():
         assert {("heat7:float64", plane), ("wave:8:float32", plane)} <= planes
     first = {one.case: one for one in reversed(posed)}  # its references serve all of the case
     for case, one in first.items():
-        if case.stencil.ndim == 3 and case.levels <= 3:
+        if case.stencil.ndim == 3 and case.cell_bytes <= 3 * case.item_bytes:
             assert one.reference_shape == (512, 512, 512)
-        assert math.prod(one.reference_shape) * case.item_bytes * case.levels <= 4 << 30
+        assert math.prod(one.reference_shape) * case.cell_bytes <= 4 << 30
     assert {w.factor for w in recorded((16.0,))} == {16.0}
 
 
@@ -293,7 +293,7 @@ def test_usual_workloads_have_room_to_be_compared(case):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.spelling)
 def test_ceilings_fit_their_cache_with_more_than_a_layer_inside(case):
     # Twenty arrays with what is read around them do not fit the smallest.
-    for nbytes in (48 << 10, 1 << 20, 1 << 24)[case.levels > 16 :]:
+    for nbytes in (48 << 10, 1 << 20, 1 << 24)[case.cell_bytes > 16 * case.item_bytes :]:
         kept, _ = around(case)
         *lines, columns = ceiling_box(kept, nbytes)
         rows = lines[1] if len(lines) == 2 else 1
