@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from outgrid.axes import exchanged
+
 __all__ = [
     "align",
     "format_count",
@@ -47,9 +49,7 @@ def format_work(plan: Mapping[str, Any], steps: int) -> str:
     """What a plan in JSON-able form computes: "heat5 on 400 x 600 float64 (c in int8), 9 steps"."""
     fields = plan.get("layout", {}).get("apart", ())
     apart = ", ".join(f"{field['field']} in {field['dtype']}" for field in fields)
-    shape = list(plan["shape"])
-    if plan.get("transposed"):
-        shape[:2] = reversed(shape[:2])
+    shape = exchanged(plan["shape"]) if plan.get("transposed") else plan["shape"]
     grid = f"{plan['stencil']} on {format_extents(shape)} {plan['dtype']}"
     return f"{grid}{f' ({apart})' if apart else ''}, {format_count(steps, 'step')}"
 

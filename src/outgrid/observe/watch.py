@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outgrid.axes import exchanged
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.trip import Trip
 from outgrid.stencil.until import Until
@@ -158,4 +159,5 @@ class Watch:
         """The indices of a cell of the grid."""
         if len(self._plan.schedule.shape) == 2:
             return plane, column
-        return (row, plane, column) if self._plan.transposed else (plane, row, column)
+        cell = plane, row, column
+        return exchanged(cell) if self._plan.transposed else cell

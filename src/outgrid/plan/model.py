@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from outgrid.axes import exchanged
 from outgrid.lines import format_work
 from outgrid.markup import bars, facts, shares
 from outgrid.plan import form
 from outgrid.plan.explain import explain, explain_rows
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.subgrid import Box
-from outgrid.stencil.transposed import exchanged
 from outgrid.tiers import TIERS
 from outgrid.units import format_bytes
 

@@ -7,10 +7,10 @@ so are the bytes of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from outgrid.axes import exchanged
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import Boundary
 from outgrid.stencil.model import Assignment, Stage, Stencil
@@ -19,16 +19,9 @@ from outgrid.stencil.points import Source
 if TYPE_CHECKING:
     from outgrid.stencil.problem import Problem
 
-__all__ = ["exchanged", "transposed_arguments", "why_not_transposed"]
+__all__ = ["transposed_arguments", "why_not_transposed"]
 
-T = TypeVar("T")
 _FACES = {"z": "y", "y": "z", "x": "x"}
-
-
-def exchanged(axes: Sequence[T]) -> tuple[T, ...]:
-    """What is said of each axis, with the first two exchanged."""
-    first, second, *rest = axes
-    return (second, first, *rest)
 
 
 def why_not_transposed(problem: Problem) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from outgrid.axes import exchanged
 from outgrid.storage.base import Planes, Store, Wrapping
 from outgrid.storage.transfers import Transfers
 
@@ -26,8 +27,7 @@ class TransposedStore(Wrapping):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        planes, rows, columns = self._store.shape
-        return rows, planes, columns
+        return exchanged(self._store.shape)
 
     @property
     def planes(self) -> int:
