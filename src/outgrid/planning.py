@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ WORTH_TRANSPOSING = 0.9
 
 Shares = Callable[[tuple[Arrival, ...]], Mapping[str, float]]
 Copied = Callable[[Plan], Mapping[str, str]]
+Made = tuple[Problem, Calibration | None, Plan]  # a plan, after what it was made from
 
 
 def _unknown(_: object) -> Mapping[str, Any]:
@@ -111,6 +112,7 @@ class Planning:
     part: RankPart | None = None
     shares: Shares = _unknown
     copied: Copied = _unknown
+    _made: list[Made] = field(default_factory=list[Made], init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -284,8 +286,7 @@ class Planning:
 
     def first(self, problem: Problem) -> Plan:
         """The plan of this rank, from what is known of the kernel's rates by now."""
-        rates = known_rates(problem, self.options, self.machine)
-        return self._choose(problem, self.comm.share(rates)[0])
+        return self._choose(problem, *self._rates_of(problem))
 
     def with_disk(self, first: Plan, progress: Listener | None = None) -> Planning:
         """The same with the rates of the disk.
@@ -391,6 +392,15 @@ class Planning:
         return RankPart(alike.subgrid, Network(), depths=depths, slab=slab, block=block)
 
     def _choose(self, problem: Problem, calibration: Calibration | None) -> Plan:
+        """The plan of a problem from the rates of its kernel, which is made once."""
+        for one, known_then, chosen in self._made:
+            if one is problem and known_then == calibration:
+                return chosen
+        chosen = self._plan(problem, calibration)
+        self._made.append((problem, calibration, chosen))
+        return chosen
+
+    def _plan(self, problem: Problem, calibration: Calibration | None) -> Plan:
         options, machine = self.options, self.machine
         if self.part is not None:
             return choose(problem, options, machine, self._fixed_bytes, part=self.part)
