@@ -26,8 +26,9 @@ from outgrid.observe.points import Points
 from outgrid.observe.snapshots import SnapshotTable
 from outgrid.observe.still import StillPlanes
 from outgrid.observe.watch import NOWHERE, Watch
-from outgrid.plan.model import Plan
+from outgrid.plan.model import Plan, Tile
 from outgrid.plan.program import Advance, Stretch
+from outgrid.plan.schedule.model import Passage
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Span, Trip
 from outgrid.stencil.parameters import parameter_table
@@ -115,80 +116,63 @@ class Kernel:
 
     def advance(self, plan: Plan, window: Window, instruction: Advance) -> None:
         """Carry out one advance, all of its parts in order. Releases the interpreter lock."""
-        stride = plan.columns
         for part in self._parts(plan, window, instruction):
-            trip, done = part.trip, part.trip.done
-            passage = plan.schedule.passage(trip)
-            (planes, rows), counted = passage.extents, passage.counted
-            # What comes again below 0 has numbers below 0: the kernel counts a turn more.
-            around, above = passage.around
-            apart = trip.depth if self.changing else 1
-            steps = range(1, apart + 1)
-            pointers = window.plane_tables(trip, part.first, steps) - 8 * around
-            ring_step = len(pointers) // apart if self.changing else 0
-            plane_shifts, row_shifts = (
-                _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
-            )
-            broken = np.full(1, NOWHERE)
-            slab = Slab(
-                rings=pointers.ctypes.data,
-                parameters=self.parameters[done:].ctypes.data,
-                profiles=self.profiles.address,
-                plane_shifts=plane_shifts.ctypes.data,
-                row_shifts=row_shifts.ctypes.data,
-                broken=broken.ctypes.data,
-                watch=self.watch.level(trip) if self.watch is not None else 0,
-                period=passage.periods[0] or around,
-                row_period=passage.periods[1] or above,
-                downward=plan.schedule.domain.downward,
-                planes=planes + around,
-                rows=rows + above,
-                columns=plan.schedule.shape[-1],
-                row_stride=stride,
-                first=part.first + around,
-                last=part.last + around,
-                depth=part.steps.stop - 1,
-                base=passage.base,
-                skew=plan.schedule.skew.per_step,
-                since=part.since,
-                ring_step=ring_step,
-                plane_low=trip.planes.low + around,
-                plane_high=trip.planes.high + around,
-                plane_rise=trip.planes.rise,
-                plane_fall=trip.planes.fall,
-                row_low=trip.rows.low + above,
-                row_high=trip.rows.high + above,
-                row_rise=trip.rows.rise,
-                row_fall=trip.rows.fall,
-                row_offset=-stride * (passage.row_origin + above),
-                order=ORDERS[plan.tile.order],
-                tile_rows=plan.tile.rows,
-                tile_planes=plan.tile.planes,
-                tile_columns=plan.tile.columns,
-                tile_band=plan.tile.band,
-                tile_group=plan.tile.group,
-                tile_fetch=plan.tile.fetch,
-                tile_stream=plan.tile.stream,
-                team=TEAM_ADDRESS,
-                threads=plan.threads,
-                pin=plan.pin,
-                **self._points(done),
-                **self._kept(done),
-                own_z0=counted.planes.start + around,
-                own_z1=counted.planes.stop + around,
-                own_y0=counted.rows.start + above,
-                own_y1=counted.rows.stop + above,
-                **self._totals(trip, done),
-                **self.absence.members(plan),
-            )
-            status = self.library.handle.outgrid_advance(ctypes.byref(slab))
-            if status != 0:
-                where = f"sweep {trip.sweep}, front at {part.first}..{part.last}"
-                raise ExecutionError(f"{_refused(status, plan.threads)}: {where}")
-            if self.watch is not None:
-                self.watch.note(trip, int(broken[0]))
+            self._advance(plan, window, part)
         if self.snapshots is not None:
             self.snapshots.outlet.check()
+
+    def _advance(self, plan: Plan, window: Window, part: Stretch) -> None:
+        """Carry out one part of an advance."""
+        stride, trip, done = plan.columns, part.trip, part.trip.done
+        passage = plan.schedule.passage(trip)
+        planes, rows = passage.extents
+        # What comes again below 0 has numbers below 0: the kernel counts a turn more.
+        around, above = passage.around
+        apart = trip.depth if self.changing else 1
+        pointers = window.plane_tables(trip, part.first, range(1, apart + 1)) - 8 * around
+        plane_shifts, row_shifts = (
+            _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
+        )
+        broken = np.full(1, NOWHERE)
+        slab = Slab(
+            rings=pointers.ctypes.data,
+            parameters=self.parameters[done:].ctypes.data,
+            profiles=self.profiles.address,
+            plane_shifts=plane_shifts.ctypes.data,
+            row_shifts=row_shifts.ctypes.data,
+            broken=broken.ctypes.data,
+            watch=self.watch.level(trip) if self.watch is not None else 0,
+            period=passage.periods[0] or around,
+            row_period=passage.periods[1] or above,
+            downward=plan.schedule.domain.downward,
+            planes=planes + around,
+            rows=rows + above,
+            columns=plan.schedule.shape[-1],
+            row_stride=stride,
+            row_offset=-stride * (passage.row_origin + above),
+            first=part.first + around,
+            last=part.last + around,
+            since=part.since,
+            depth=part.steps.stop - 1,
+            base=passage.base,
+            skew=plan.schedule.skew.per_step,
+            ring_step=len(pointers) // apart if self.changing else 0,
+            team=TEAM_ADDRESS,
+            threads=plan.threads,
+            pin=plan.pin,
+            **_bounds(passage),
+            **_tile(plan.tile),
+            **self._points(done),
+            **self._kept(done),
+            **self._totals(trip, done),
+            **self.absence.members(plan),
+        )
+        status = self.library.handle.outgrid_advance(ctypes.byref(slab))
+        if status != 0:
+            where = f"sweep {trip.sweep}, front at {part.first}..{part.last}"
+            raise ExecutionError(f"{_refused(status, plan.threads)}: {where}")
+        if self.watch is not None:
+            self.watch.note(trip, int(broken[0]))
 
     def _parts(self, plan: Plan, window: Window, instruction: Advance) -> Iterator[Stretch]:
         """The parts of an advance, without steps of planes that are +0 and stay so."""
@@ -273,6 +257,39 @@ class Kernel:
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:
             raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")
+
+
+def _bounds(passage: Passage) -> dict[str, int]:
+    """The planes and rows that a trip updates, and those whose cells it counts."""
+    trip, counted, (around, above) = passage.trip, passage.counted, passage.around
+    return {
+        "plane_low": trip.planes.low + around,
+        "plane_high": trip.planes.high + around,
+        "plane_rise": trip.planes.rise,
+        "plane_fall": trip.planes.fall,
+        "row_low": trip.rows.low + above,
+        "row_high": trip.rows.high + above,
+        "row_rise": trip.rows.rise,
+        "row_fall": trip.rows.fall,
+        "own_z0": counted.planes.start + around,
+        "own_z1": counted.planes.stop + around,
+        "own_y0": counted.rows.start + above,
+        "own_y1": counted.rows.stop + above,
+    }
+
+
+def _tile(tile: Tile) -> dict[str, int]:
+    """The order of the updates."""
+    return {
+        "order": ORDERS[tile.order],
+        "tile_rows": tile.rows,
+        "tile_planes": tile.planes,
+        "tile_columns": tile.columns,
+        "tile_band": tile.band,
+        "tile_group": tile.group,
+        "tile_fetch": tile.fetch,
+        "tile_stream": tile.stream,
+    }
 
 
 def _refused(status: int, threads: int) -> str:
