@@ -107,20 +107,7 @@ class DirectStore(LaidOut):
         absent_bytes = (range(begin + pitch * p.start, begin + pitch * p.stop) for p in absent)
         holes = (*holes, *absent_bytes)
         needed = nbytes - sum(map(len, holes))
-        try:
-            if overwrite:
-                # A new file under the old name: whoever has the old one open keeps it.
-                path.unlink(missing_ok=True)
-                sums_path(path).unlink(missing_ok=True)
-            file = File(path, "create", direct)
-        except FileExistsError as error:
-            raise StoreError(
-                "the file exists and is not overwritten; remove it or give overwrite",
-                path=path,
-                errno=errno.EEXIST,
-            ) from error
-        except OSError as error:
-            raise StoreError("cannot create", path=path, errno=error.errno) from error
+        file = _new_file(path, direct, overwrite)
         try:
             if reserve:
                 _require_space(path, needed)
@@ -166,10 +153,7 @@ class DirectStore(LaidOut):
     def _new_within(cls, new: NewField, transfers: Transfers, within: Within, direct: bool) -> Self:
         """A new field in a file that was made for several, with space for all of them."""
         check_own(within.path)
-        try:
-            file = File(within.path, "rw", direct)
-        except OSError as error:
-            raise StoreError("cannot open", path=within.path, errno=error.errno) from error
+        file = _opened(within.path, "rw", direct)
         try:
             sums = "create" if new.sums else None
             store = cls(new.path, file, transfers, reserved=True, sums=sums, header=within.header)
@@ -204,10 +188,7 @@ class DirectStore(LaidOut):
         """
         path, there = Path(path), Path(path) if within is None else within.path
         (check_own if mode == "rw" else check_given)(there)
-        try:
-            file = File(there, mode, direct)
-        except OSError as error:
-            raise StoreError("cannot open", path=there, errno=error.errno) from error
+        file = _opened(there, mode, direct)
         header = None if within is None else within.header
         try:
             if sums and within is None:
@@ -261,6 +242,32 @@ class DirectStore(LaidOut):
         self._file.close()
         if self._sums is not None:
             self._sums.close()
+
+
+def _new_file(path: Path, direct: bool, overwrite: bool) -> File:
+    """A new file, in place of one that is there where that is to be overwritten."""
+    try:
+        if overwrite:
+            # A new file under the old name: whoever has the old one open keeps it.
+            path.unlink(missing_ok=True)
+            sums_path(path).unlink(missing_ok=True)
+        return File(path, "create", direct)
+    except FileExistsError as error:
+        raise StoreError(
+            "the file exists and is not overwritten; remove it or give overwrite",
+            path=path,
+            errno=errno.EEXIST,
+        ) from error
+    except OSError as error:
+        raise StoreError("cannot create", path=path, errno=error.errno) from error
+
+
+def _opened(path: Path, mode: Literal["r", "rw"], direct: bool) -> File:
+    """The file at a path."""
+    try:
+        return File(path, mode, direct)
+    except OSError as error:
+        raise StoreError("cannot open", path=path, errno=error.errno) from error
 
 
 def _reserve_other(path: Path, holes: tuple[range, ...], nbytes: int) -> bool:
