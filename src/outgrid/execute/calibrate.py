@@ -11,7 +11,7 @@ import functools
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -100,15 +100,12 @@ def calibrate(
     small = _small(problem, room_bytes)
     if small is None:
         return None
-    largest, *smaller = row_groups(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
-    plain = Trial(1, FRONT_PLANES)
-    plains = [plain, Trial(1, largest)] if largest > FRONT_PLANES else [plain]
-    plains += [Trial(1, FRONT_PLANES, group=n) for n in smaller if n < FRONT_PLANES]
-    if len(problem.stencil.stages) > 1:  # which follow each other in steps of the front
-        plains += [Trial(1, n, group=n) for n in (*smaller, largest) if n < FRONT_PLANES]
     patient = options.effort == "patient"
     repetitions, count = (PATIENT_REPETITIONS, PATIENT_RIVALS) if patient else (REPETITIONS, 1)
     seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
+    groups = row_groups(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+    plains = _level_by_level(problem, groups)
+    plain = plains[0]
     others = Others()
     with ExitStack() as stack:
         trials = _Trials(small, problem, options, machine, kernel, clock)
@@ -126,59 +123,31 @@ def calibrate(
         if _written_over(problem):
             plains += [replace(trial, stream=True) for trial in plains]
             trials.run(plains[len(plains) // 2 :])
-        reach = small.shape[0] // (2 * max(1, problem.stencil.radius[0]))
-        fitting = functools.partial(levels_round, problem, options.threads or machine.cores)
-        levels = sorted({fitting(n) for n in LEVELS[problem.ndim] if n <= reach} - {1}) or [1]
-        width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
-
-        def band(planes: int, length: int) -> int:
-            return band_rows(small, machine, planes, length)
-
-        for length, banded in product((0, *_parts(small)), (False, True)):
-            # Parts of rows are there for tiles of more levels than whole ones can be.
-            least = max(PART_LEVELS, trials.best().levels) if length else 0
-            rows = band(FRONT_PLANES, length) if banded else 0
-            if banded and not rows:
-                continue
-            for level in (n for n in levels if n >= least and width * n > rows):
-                trials.run([Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)])
-                if trials.falling() and not patient:
-                    break
+        trials.search(patient)
         trials.until = begin + COMPARE_SHARE * seconds
         trials.run(trials.within(DOUBTFUL))
         trials.run([*trials.within(CLOSE), *plains])
-        if beside is not None and fitting(tile_levels(beside, small)) == tile_levels(beside, small):
+        if beside is not None and trials.fits(beside):
             trials.run([_trial(small, beside)] * repetitions)
-        for best in trials.rivals(count):
-            steps = [(planes, best.band and band(planes, best.columns)) for planes in FRONTS]
-            steps += [(best.planes, best.band // 2)] if best.band > 1 else []
-            trials.run([replace(best, planes=n, band=rows) for n, rows in steps] * repetitions)
-        for best in trials.rivals(count):
-            trials.run([replace(best, group=group) for group in smaller] * repetitions)
-        for best in trials.rivals(count):
-            trials.run([replace(best, fetch=not best.fetch)] * repetitions)
-        # A border may cost wide tiles in bands more than those that fit the caches, or less. Level
-        # by level, each step begins anew at it.
+        trials.vary(count, groups[1:], repetitions)
         trials.until = begin + seconds
         kept = [trial for trial in plains if not trial.stream and trial in trials.rates]
         rivals = [*trials.rivals(count), max(kept, key=trials.rates.__getitem__)]
-        thin = THIN_SLAB[problem.ndim]
-        trials.run(
-            [variant for t in rivals for variant in (t, replace(t, slab=thin))] * repetitions
-        )
-        found = {trial: trials.border(trial, thin) for trial in rivals}
-        borders = {trial: border for trial, border in found.items() if border is not None}
-        deep = max((border for t, border in borders.items() if t.levels > 1), default=None)
-        samples = [
-            Sample(
-                *(t.levels, t.planes, rate, t.columns, t.band, t.group, t.fetch, t.stream),
-                border_seconds=borders.get(t),
-            )
-            for t, rate in trials.rates.items()
-            if not t.slab
-        ]
+        borders = trials.borders(rivals, repetitions)
+    deep = max((border for t, border in borders.items() if t.levels > 1), default=None)
     border = borders.get(trials.best(), deep)
-    return Calibration(tuple(samples), border, patient, others.share())
+    return Calibration(trials.samples(borders), border, patient, others.share())
+
+
+def _level_by_level(problem: Problem, groups: Sequence[int]) -> list[Trial]:
+    """Trials of updates level by level, in ``groups`` of planes, largest first."""
+    largest, *smaller = groups
+    trials = [Trial(1, FRONT_PLANES)]
+    trials += [Trial(1, largest)] if largest > FRONT_PLANES else []
+    trials += [Trial(1, FRONT_PLANES, group=n) for n in smaller if n < FRONT_PLANES]
+    if len(problem.stencil.stages) > 1:  # which follow each other in steps of the front
+        trials += [Trial(1, n, group=n) for n in (*smaller, largest) if n < FRONT_PLANES]
+    return trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +224,50 @@ class _Trials:
         rate = self.rates.get(trial, min(self.rates.values()))
         return self.clock() + self.small.cells * trial.depth / rate <= self.until
 
+    def search(self, patient: bool) -> None:
+        """Measure tiles of more and more levels: of whole rows and parts, without bands and with.
+
+        Unless ``patient``, more levels are left out where tiles have become much slower.
+        """
+        small = self.small
+        reach = small.shape[0] // (2 * max(1, self.whole.stencil.radius[0]))
+        fitting = {self._fitting(n) for n in LEVELS[self.whole.ndim] if n <= reach}
+        levels = sorted(fitting - {1}) or [1]
+        width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
+        for length, banded in product((0, *_parts(small)), (False, True)):
+            # Parts of rows are there for tiles of more levels than whole ones can be.
+            least = max(PART_LEVELS, self.best().levels) if length else 0
+            rows = self._band(FRONT_PLANES, length) if banded else 0
+            if banded and not rows:
+                continue
+            for level in (n for n in levels if n >= least and width * n > rows):
+                self.run([Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)])
+                if self.falling() and not patient:
+                    break
+
+    def vary(self, count: int, groups: Iterable[int], repetitions: int) -> None:
+        """Measure the neighbours of the fastest tiles: other fronts, ``groups``, and fetching."""
+        for best in self.rivals(count):
+            steps = [(planes, best.band and self._band(planes, best.columns)) for planes in FRONTS]
+            steps += [(best.planes, best.band // 2)] if best.band > 1 else []
+            self.run([replace(best, planes=n, band=rows) for n, rows in steps] * repetitions)
+        for best in self.rivals(count):
+            self.run([replace(best, group=group) for group in groups] * repetitions)
+        for best in self.rivals(count):
+            self.run([replace(best, fetch=not best.fetch)] * repetitions)
+
+    def fits(self, tile: Tile) -> bool:
+        """Whether a plan may have a tile, and not one of fewer levels."""
+        levels = tile_levels(tile, self.small)
+        return self._fitting(levels) == levels
+
+    def _fitting(self, levels: int) -> int:
+        """So many levels, or as many as plans have."""
+        return levels_round(self.whole, self.options.threads or self.machine.cores, levels)
+
+    def _band(self, planes: int, length: int) -> int:
+        return band_rows(self.small, self.machine, planes, length)
+
     def best(self) -> Trial:
         """The fastest tile of several levels, where one was tried."""
         return max(self.rivals(), key=lambda trial: self.rates[trial])
@@ -267,12 +280,30 @@ class _Trials:
         ordered = (sorted(kind, key=lambda trial: -self.rates[trial]) for kind in kinds)
         return [trial for kind in ordered for trial in kind[:count]]
 
-    def border(self, trial: Trial, slab: int) -> float | None:
-        """Seconds by which an update takes longer for every border, times planes between these."""
-        thin = self.rates.get(replace(trial, slab=slab))
-        if thin is None:
-            return None
-        return max(0.0, 1 / thin - 1 / self.rates[trial]) * slab
+    def borders(self, tiles: list[Trial], repetitions: int) -> dict[Trial, float]:
+        """Seconds by which an update takes longer for every border, times planes between these.
+
+        A border may cost wide tiles in bands more than those that fit the caches, or less. Level by
+        level, each step begins anew at it.
+        """
+        thin = THIN_SLAB[self.small.ndim]
+        self.run([one for t in tiles for one in (t, replace(t, slab=thin))] * repetitions)
+        return {
+            t: max(0.0, 1 / self.rates[cut] - 1 / self.rates[t]) * thin
+            for t in tiles
+            if (cut := replace(t, slab=thin)) in self.rates
+        }
+
+    def samples(self, borders: Mapping[Trial, float]) -> tuple[Sample, ...]:
+        """The rates of all tiles, with what borders cost some of them."""
+        return tuple(
+            Sample(
+                *(t.levels, t.planes, rate, t.columns, t.band, t.group, t.fetch, t.stream),
+                border_seconds=borders.get(t),
+            )
+            for t, rate in self.rates.items()
+            if not t.slab
+        )
 
     def falling(self) -> bool:
         """Whether the last tiles were so much slower than the best that more levels are no use."""
