@@ -300,7 +300,8 @@ class Rows:
         lines = [
             f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
             "                       int64_t z, const Tile& c, const Way& way) {",
-            "  (void)u, (void)way;",
+            "  const bool past = way.past;",
+            "  (void)u, (void)past;",
         ]
         if not work:
             return "\n".join([*lines, "  (void)s, (void)t, (void)z, (void)c;", "}", ""])
@@ -534,13 +535,25 @@ class Rows:
             at = f"{plane}(s, now + ({version}), {z}){side}"
             yield f"  const auto* const {name}{n} = fetches ? {at} : nullptr;"
 
-    def _stored(self, field: str, plane: int, value: str) -> str:
-        """A store, past the caches if that is asked for and the line would only be written."""
-        to = f"{self.names.fields[field]}_out{plane} + i"
+    def _stores(self, plane: int, results: list[tuple[str, str]]) -> Iterator[str]:
+        """Statements that store a plane, past the caches where that is asked for and possible.
+
+        The choice is made once for all fields, and the usual one goes straight on.
+        """
+        to = {field: f"{self.names.fields[field]}_out{plane} + i" for field, _ in results}
+        passing = [field for field, _ in results if self._written_only(field)]
+        if passing:
+            yield "} else if (__builtin_expect(past, false)) {"
+            for field, value in results:
+                yield f"  store{'_past' if field in passing else ''}({to[field]}, {value});"
+        yield "} else {"
+        yield from (f"  store({to[field]}, {value});" for field, value in results)
+        yield "}"
+
+    def _written_only(self, field: str) -> bool:
+        """Whether the lines of a field's new values are not read before, and have its type."""
         kept = self.names.stencil.field(field)
-        if field in self.names.apart or ring_count(kept, self.names.stencil) == kept.levels:
-            return f"store({to}, {value})"
-        return f"way.past ? store_past({to}, {value}) : store({to}, {value})"
+        return field not in self.names.apart and ring_count(kept, self.names.stencil) > kept.levels
 
     def _ahead(
         self,
@@ -594,9 +607,6 @@ class Rows:
             for field, value in results:
                 kept = self.statements.kept(field, inputs, plane, "i")
                 yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
-            yield "} else {"
-            for field, value in results:
-                yield f"  {self._stored(field, plane, value)};"
-            yield "}"
+            yield from self._stores(plane, results)
         for number in ahead:
             yield from self._ahead(rolled, number, inputs, known)
