@@ -278,7 +278,7 @@ def machines_table() -> str:
         lines.append(
             (
                 f"{row['stencil']} {row['dtype']}",
-                row["machine"].partition(",")[0],
+                bench_rows.processor_of(row["machine"]),
                 f"{number(rates[best])} ({best.replace('hand', 'by hand')})",
                 number(rates["tiled"]),
                 number(rates["tiled"] / rates[best]),

@@ -52,7 +52,7 @@ from outgrid_bench.measure import (
 )
 from outgrid_bench.workloads import Case, Workload
 
-__all__ = ["KEY", "Row", "answers_agree", "measure_rows"]
+__all__ = ["KEY", "Row", "answers_agree", "measure_rows", "processor_of"]
 
 Say = Callable[[str], None]
 
@@ -171,9 +171,9 @@ def measure_rows(
 
 def _check_machine(kept: Kept) -> None:
     """Raise UsageError where rows are kept of another machine: their rates are no references."""
-    here = _processor(describe_machine().summary)
+    here = processor_of(describe_machine().summary)
     for row in kept.rows:
-        there = _processor(row.get("machine", ""))
+        there = processor_of(row.get("machine", ""))
         if there and there != here:
             raise UsageError(
                 f"{kept.path} holds rows of {there}, and this machine has {here}: their rates do "
@@ -181,9 +181,10 @@ def _check_machine(kept: Kept) -> None:
             )
 
 
-def _processor(summary: str) -> str:
-    """How many cores of which processor a machine has."""
-    return summary.partition(",")[0]
+def processor_of(summary: str) -> str:
+    """How many cores of which processor a machine has; in parentheses, if the compiler is told."""
+    told = [word for word in summary.split() if word.startswith("-march=")]
+    return summary.partition(",")[0] + "".join(f" ({word})" for word in told)
 
 
 def _machine_rows(place: Path, say: Say) -> list[Row]:

@@ -320,10 +320,14 @@ def _cpu_name(proc: Path) -> str:
 
 
 def _compiler_path() -> str:
-    """The C++ compiler's path, links resolved (most systems put the version there), or ""."""
-    wanted = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
-    paths = (shutil.which(name) for name in wanted)
-    return next((os.path.realpath(path) for path in paths if path is not None), "")
+    """The C++ compiler's path, links resolved (most systems put the version there), or "".
+
+    With the arguments that ``$CXX`` gives it.
+    """
+    wanted, *arguments = shlex.split(os.environ.get("CXX", "")) or [""]
+    paths = (shutil.which(name) for name in ([wanted] if wanted else ["c++", "g++", "clang++"]))
+    path = next((os.path.realpath(path) for path in paths if path is not None), "")
+    return shlex.join([path, *arguments]) if path else ""
 
 
 def _status_bytes(path: Path, key: str) -> int:
