@@ -200,3 +200,13 @@ def test_a_limit_may_be_a_share_of_what_the_process_may_use(given, limit, monkey
 def test_a_share_that_is_none_is_refused_in_words(given):
     with pytest.raises(UsageError, match=r"memory = .*(share|0\.5)"):
         machine.limit_on_memory(given)
+
+
+def test_a_machine_names_what_the_compiler_is_told(proc, tmp_path, monkeypatch):
+    program = tmp_path / "c++"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{program} -march=x86-64-v3")
+    assert describe_machine(proc).compiler == f"{program} -march=x86-64-v3"
+    monkeypatch.setenv("CXX", f"{tmp_path / 'none'} -O1")
+    assert describe_machine(proc).compiler == ""
