@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from outgrid import device
@@ -19,6 +20,8 @@ from outgrid.execute.reference import interpreted, is_reference
 from outgrid.execute.streaming import Listener, doing, say
 from outgrid.observe.points import Points
 from outgrid.record import Part, compilers_of
+from outgrid.stencil.boundary import Edges
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import Problem
 
 __all__ = [
@@ -155,4 +158,12 @@ def _updates(problem: Problem) -> int:
 
 
 def _source(problem: Problem) -> str:
-    return generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+    apart = tuple(problem.dtypes.items())
+    return _generated(problem.stencil, problem.dtype, problem.edges, apart)
+
+
+@lru_cache(maxsize=16)  # a plan and its run ask for the same one, and so do the runs of a gradient
+def _generated(
+    stencil: Stencil, dtype: str, edges: Edges, apart: tuple[tuple[str, str], ...]
+) -> str:
+    return generate(stencil, dtype, edges, dict(apart))

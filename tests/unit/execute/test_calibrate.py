@@ -123,7 +123,7 @@ def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
     def generate(*given):
         raise AssertionError("planning generates a kernel")
 
-    monkeypatch.setattr(kernels, "generate", generate)
+    monkeypatch.setattr(kernels, "_source", generate)
     problem = Problem("heat7", (32, 32, 32), "float64", 4, initial={"u": 0.0})
     assert pipeline.plan(problem, RunOptions.of(memory="1GiB")).depth > 0
 
