@@ -7,6 +7,7 @@ departure of planes are ordered around the touches by the gates of the program.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -126,7 +127,7 @@ def lifetimes(
     """
     touches: list[list[int]] = [[] for _ in range(rings)]
     for base, depth in sweeps:
-        for step in range(1, depth + 1):
+        for step in _first_and_last(depth, rings):
             for write in reads.writings:
                 if write.field == field:
                     ring = touches[(base + step) % rings]
@@ -137,6 +138,16 @@ def lifetimes(
                     ring = touches[(base + step + read.version) % rings]
                     ring += [now - read.high, now - read.low]
     return tuple(Lifetime(min(times, default=0), max(times, default=0)) for times in touches)
+
+
+def _first_and_last(depth: int, rings: int) -> Iterable[int]:
+    """The steps of a sweep in which any of its rings is touched first or last.
+
+    Times are linear in the step, so those of the steps between lie between.
+    """
+    if depth <= 2 * rings:
+        return range(1, depth + 1)
+    return (*range(1, rings + 1), *range(depth - rings + 1, depth + 1))
 
 
 def lifetime_of_step(field: str, step: int, reads: Dependences, skew: Skew) -> Lifetime:

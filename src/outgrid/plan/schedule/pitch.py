@@ -66,7 +66,8 @@ def _apart(schedule: Schedule, whole: Sequence[Seam]) -> int:
     depth = schedule.depth
     lags = {deep: _put_lags(schedule, deep) for deep in {depth, *schedule.depths}}
     ahead = [0, max(lags[depth]) - min(lags[depth]) - 1]
-    ahead += [max(lags[last]) - min(lags[first]) - 1 for last, first in pairwise(schedule.depths)]
+    follow = {*pairwise(schedule.depths)}  # of many sweeps, few are unlike
+    ahead += [max(lags[last]) - min(lags[first]) - 1 for last, first in follow]
     ahead += _seams_ahead(schedule, lags, whole)
     closing = schedule.cutting.closing(depth, STREAMED)
     again = closing.reach if closing is not None else 0
