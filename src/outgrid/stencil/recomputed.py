@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from outgrid.stencil import expression as ex
@@ -99,6 +100,7 @@ def read_by(stencil: Stencil, stage: int) -> tuple[Access, ...]:
     return tuple(dict.fromkeys(found))
 
 
+@lru_cache(maxsize=64)  # each candidate of a plan asks for that of the same stencil
 def far_flops(stencil: Stencil) -> int:
     """Operations per cell and step far from faces; see `Stencil.flops`."""
     stages = [stage.assignments for stage in stencil.stages]
