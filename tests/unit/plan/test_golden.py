@@ -311,7 +311,7 @@ def said(found):
     figures = {key: figure(value) for key, value in found.to_dict().items()}
     del figures["problem_digest"]  # what a problem is called is no matter of plans
     figures["places"] = digest(sorted(found.schedule.places.items()))
-    figures["program"] = digest(list(acts(found)))
+    figures["program"] = digest(list(acts(found)), whole=True)
     figures["instructions"] = dict(Counter(type(each).__name__ for each in first(found)))
     return figures
 
@@ -327,9 +327,10 @@ def figure(value):
     return digest(value) if value else None
 
 
-def digest(value):
-    """Some digits that differ where a value does."""
-    text = json.dumps(rounded(value), sort_keys=True, separators=(",", ":"))
+def digest(value, whole=False):
+    """Some digits that differ where a value does; one of ``whole`` numbers needs no rounding."""
+    plain = value if whole else rounded(value)
+    text = json.dumps(plain, default=rounded, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
