@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from functools import cache
 
 import numpy as np
 from hypothesis import given, settings
@@ -62,6 +63,7 @@ def conditions(operands: st.SearchStrategy[Expression]) -> st.SearchStrategy[Exp
     )
 
 
+@cache  # what is made anew for each example takes longer than what is drawn from it
 def expressions(ndim: int) -> st.SearchStrategy[Expression]:
     return st.recursive(leaves(ndim), operations, max_leaves=12)
 
