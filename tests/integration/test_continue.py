@@ -27,7 +27,7 @@ JOB = """
 stencil = "wave:4"
 shape = [48, 96, 128]
 dtype = "float32"
-steps = 200
+steps = 80
 initial = {u = "exp(-((x - 60)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}
 [run]
 memory = "256MiB"
@@ -91,7 +91,7 @@ def test_a_run_that_leaves_more_than_planes_is_killed(tmp_path, out, more, begun
     """While it makes one file of its results, or levels of them, and at any other moment."""
     pytest.importorskip("h5py")
     job, whole = tmp_path / "job.toml", tmp_path / "whole" / out
-    job.write_text(JOB.replace("steps = 200", "steps = 40") + more)
+    job.write_text(JOB.replace("steps = 80", "steps = 40") + more)
     whole.parent.mkdir()
     assert main(["run", str(job), "--out", str(whole), "--quiet"]) == 0
     chance, given = random.Random(27), ["run", job, "--continue", "--quiet", "--out"]
@@ -255,11 +255,11 @@ def test_pieces_of_ranks_go_on_and_are_refused_alike(tmp_path):
         _, words = process.communicate()
         assert process.returncode == 0, words
     assert og.open(out)["u"][:].tobytes() == og.open(tmp_path / "whole")["u"][:].tobytes()
-    job.write_text(JOB.replace("steps = 200", "steps = 201"))
+    job.write_text(JOB.replace("steps = 80", "steps = 81"))
     process = launched("--set", "commit_every=auto")
     _, words = process.communicate()
     assert process.returncode == 2
-    assert "problem.steps was 200 and is now 201" in words
+    assert "problem.steps was 80 and is now 81" in words
 
 
 def test_the_road_says_what_it_does(tmp_path):

@@ -120,10 +120,16 @@ threads = 1
 DEEPER = ("--set", "depth=12")
 
 
-def job_of(steps, folder):
-    """The job of so many steps, and what one process makes of it in memory."""
+def job_in(folder, steps):
+    """The file of a job of so many steps."""
     path = folder / "job.toml"
     path.write_text(JOB.format(steps=steps))
+    return path
+
+
+def job_of(steps, folder):
+    """The job of so many steps, and what one process makes of it in memory."""
+    path = job_in(folder, steps)
     og_run = [BIN / "outgrid", "run", path, "--out", folder / "alone", "--quiet"]
     subprocess.run([*og_run, "--set", "tier=memory"], check=True, capture_output=True)
     return path, np.load(folder / "alone" / "u.npy"), og.open(folder / "alone").snapshots[0]
@@ -323,7 +329,7 @@ def test_a_plan_says_what_ranks_do_and_a_report_shows_the_whole_field(tmp_path):
 
 
 def test_a_plan_of_ranks_says_which_of_them_a_run_would_be_refused_by(tmp_path):
-    path, _, _ = job_of(20, tmp_path)
+    path = job_in(tmp_path, steps=20)
     (tmp_path / "1").write_text("precious")
     scratch = "--set", f'scratch="{tmp_path}/{{rank}}"'
     said, error = finish(launch(2, BIN / "outgrid", "plan", path, "--json", *scratch), code=3)
@@ -421,16 +427,18 @@ def test_ranks_with_blocks_go_on_after_a_kill_and_with_other_numbers(tmp_path):
         assert (rank.planned["scheme"], rank.planned["blocks"]["core"]) == ("overlapped", [8, 50])
 
 
-def test_ranks_write_over_no_snapshot(job, tmp_path):
+def test_ranks_write_over_no_snapshot(tmp_path):
+    path = job_in(tmp_path, steps=60)
     (tmp_path / "snapshot.0.npy").write_bytes(b"kept")
-    _, error = finish(run_ranks(2, job[0], tmp_path), code=2)
+    _, error = finish(run_ranks(2, path, tmp_path), code=2)
     assert "snapshot.0.npy exists and is not overwritten; choose another folder" in error
     assert (tmp_path / "snapshot.0.npy").read_bytes() == b"kept"
 
 
-def test_what_all_ranks_find_wrong_is_said_once_with_its_exit_code(job, tmp_path):
+def test_what_all_ranks_find_wrong_is_said_once_with_its_exit_code(tmp_path):
+    path = job_in(tmp_path, steps=60)
     for code, more in [(2, "depth=-1"), (3, "memory=1MiB")]:
-        _, error = finish(run_ranks(3, job[0], tmp_path / "out", "--set", more), code=code)
+        _, error = finish(run_ranks(3, path, tmp_path / "out", "--set", more), code=code)
         assert len([line for line in error.splitlines() if line.startswith("outgrid: ")]) == 1, (
             error
         )

@@ -38,7 +38,7 @@ from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
 
 KILLS, KILLED_STEPS = 4, 60
-STEPS = 300
+STEPS = 120
 
 JOB = """
 [problem]
@@ -395,7 +395,7 @@ PASSES = {
         4,
     ),
     "planes along y": ("", ("slab_planes=2", 'stream_axis="y"'), 6),
-    "strips along y": ("", ("slab_planes=2", "strip_rows=12", 'stream_axis="y"'), 6),
+    "strips along y": ("", ("slab_planes=8", "strip_rows=16", 'stream_axis="y"'), 6),
     "planes that come round": ('boundary = {{z = "periodic"}}', ("slab_planes=2",), 3),
 }
 
@@ -414,8 +414,9 @@ def test_kill_9_at_any_time_costs_no_byte(way, tmp_path):
     reached, within, chance = [], [], random.Random(os.getpid())
     for number in range(KILLS):
         process = start(arguments)
-        # In the first third: what is left takes much longer than to notice that it is time.
-        wanted = (number + 1) * KILLED_STEPS // (3 * KILLS)
+        # In the first sixth: each commit is flushed, and what is left takes much longer than to
+        # notice that it is time.
+        wanted = (number + 1) * KILLED_STEPS // (6 * KILLS)
         while process.poll() is None and steps_done(out) < wanted:
             time.sleep(0.001)
         time.sleep(chance.random() * 0.03)
