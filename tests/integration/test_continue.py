@@ -1,5 +1,6 @@
 """`outgrid run --continue`: starts a run, resumes it, or finds it finished."""
 
+import gc
 import json
 import os
 import random
@@ -158,6 +159,7 @@ def test_nothing_durable_begins_anew_and_a_run_under_way_is_left_alone(tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(Execution, "fill", lambda *given, **others: os._exit(9))
         if not (child := os.fork()):
+            gc.freeze()  # threads of what was not closed yet are not here to be waited for
             og.run(heat(), out=out, progress=False, **STREAMED)
         os.waitpid(child, 0)
     assert json.loads((out / MANIFEST_NAME).read_text())["steps_done"] == -1
@@ -173,6 +175,7 @@ def test_nothing_durable_begins_anew_and_a_run_under_way_is_left_alone(tmp_path,
 def test_a_run_whose_fields_were_in_memory_begins_anew(tmp_path):
     out, swap = tmp_path / "run", {"memory": "200MiB", "tier": "swap", "threads": 1}
     if not (child := os.fork()):
+        gc.freeze()  # threads of what was not closed yet are not here to be waited for
         og.run(heat(steps=4000), out=out, progress=lambda seen: os._exit(9), **swap)
         os._exit(0)
     os.waitpid(child, 0)
