@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outgrid.config import RunOptions
@@ -33,6 +33,7 @@ from outgrid.testing.strategies import machines, problems, run_options, stencils
 
 FIXED_BYTES = 1 << 20
 SEEDS = st.integers(0, 2**32 - 1)
+SHARE = settings.default.max_examples * 5 // 8  # costly tests take a part of it
 
 
 @st.composite
@@ -174,6 +175,7 @@ def strips(draw, around=None, **given):
     return problem, plan(problem, options, draw(machines()), FIXED_BYTES)
 
 
+@settings(max_examples=SHARE)
 @given(strips(commit_every=0), SEEDS)
 def test_strips_find_what_the_one_before_them_left(drawn, seed):
     problem, found = drawn
@@ -315,6 +317,7 @@ def closed_strips(draw, **given):
     return problem, plan(problem, options, MACHINE, FIXED_BYTES)
 
 
+@settings(max_examples=SHARE)
 @given(closed_strips(commit_every=0), SEEDS)
 def test_strips_come_round_one_by_one(drawn, seed):
     problem, found = drawn
@@ -382,6 +385,7 @@ def test_ends_of_strips_need_not_move_to_close_a_circle():
         )
 
 
+@settings(max_examples=SHARE)
 @given(circles(), SEEDS)
 def test_strips_close_round_a_circle(drawn, seed):
     """The first rows come back in the last strip, in their versions."""
@@ -442,6 +446,7 @@ def plans_that_go_on(draw):
     return rest, begin, plan(rest, options, draw(machines()), FIXED_BYTES, begin=begin)
 
 
+@settings(max_examples=SHARE)
 @given(plans_that_go_on(), SEEDS)
 def test_a_run_goes_on_from_any_point_that_is_named_within_a_sweep(drawn, seed):
     """In whole planes, strips, blocks and planes that come round: rows and seams are there."""
