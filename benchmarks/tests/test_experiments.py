@@ -37,6 +37,12 @@ from outgrid_bench.experiments.watched import MOST_KEPT, Sample, Watched, Watche
 from outgrid_bench.measure import in_memory
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load of the machine is told and not judged: looks at it need no time between them."""
+    monkeypatch.setattr("outgrid_bench.experiments.outcome.SECONDS_BETWEEN_LOOKS", 0.0)
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_runs_from_end_to_end(name, tmp_path, capsys):
     record, figure = tmp_path / "record.json", tmp_path / "figure.png"
