@@ -26,10 +26,10 @@ from outgrid.runs.standing import what_is_asked
 JOB = """
 [problem]
 stencil = "wave:4"
-shape = [48, 96, 128]
+shape = [48, 96, 64]
 dtype = "float32"
 steps = 80
-initial = {u = "exp(-((x - 60)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}
+initial = {u = "exp(-((x - 30)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}
 [run]
 memory = "256MiB"
 tier = "direct"

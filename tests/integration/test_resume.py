@@ -43,10 +43,10 @@ STEPS = 120
 JOB = """
 [problem]
 stencil = "wave:4"
-shape = [48, 96, 128]
+shape = [48, 96, 32]
 dtype = "float32"
 steps = {steps}
-initial = {{u = "exp(-((x - 60)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}}
+initial = {{u = "exp(-((x - 16)**2 + (y - 30)**2 + (z - 20)**2) / 40)", c = 0.1}}
 [run]
 memory = "256MiB"
 tier = "direct"
@@ -388,10 +388,10 @@ PASSES = {
         ("slab_planes=2", "strip_rows=40"),
         6,
     ),
-    "blocks": ("", ('scheme="overlapped"', "block=[16, 40, 124]"), 4),
+    "blocks": ("", ('scheme="overlapped"', "block=[16, 40, 28]"), 4),
     "blocks of blocks": (
         "",
-        ('scheme="overlapped"', "block=[22, 46, 124]", "inner=[8, 12, 124]", "inner_depth=2"),
+        ('scheme="overlapped"', "block=[22, 46, 28]", "inner=[8, 12, 28]", "inner_depth=2"),
         4,
     ),
     "planes along y": ("", ("slab_planes=2", 'stream_axis="y"'), 6),
