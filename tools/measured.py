@@ -69,7 +69,7 @@ def by_machine() -> dict[str, list[dict[str, Any]]]:
 
 def processor(machine: str) -> str:
     """The name of a processor, of a machine as records have it: "Intel Xeon"."""
-    name = machine.partition(",")[0].rpartition(" of ")[2]
+    name = bench_rows.processor_of(machine).rpartition(" of ")[2]
     return name.replace("(R)", "").replace(" Processor", "")
 
 

@@ -20,7 +20,6 @@ from outgrid_bench import mask
 __all__ = ["CASES", "CORE_PLANES", "Case", "Workload", "choose", "recorded", "workload"]
 
 CORE_PLANES = 8  # planes of a part that are compared
-ITEM_BYTES = {"float32": 4, "float64": 8}
 MOST_STEPS = {2: 256, 3: 72}
 LEAST_STEPS = 8
 # What a run needs beside its window, and how many planes the window of a deep sweep holds.
@@ -75,7 +74,7 @@ class Case:
     @property
     def item_bytes(self) -> int:
         """Bytes of one value."""
-        return ITEM_BYTES[self.dtype]
+        return np.dtype(self.dtype).itemsize
 
     @cached_property
     def cell_bytes(self) -> int:
