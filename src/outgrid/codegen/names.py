@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from outgrid.codegen.spelling import CELLS, ELEMENTARY
@@ -30,6 +30,14 @@ class RingSlot:
 
     field: str
     index: int
+
+
+def passes_caches(field: Field, stencil: Stencil, apart: Container[str]) -> bool:
+    """Whether new values of a field may be stored past the caches.
+
+    They replace values that the update does not read, and have the type of the vectors.
+    """
+    return field.name not in apart and ring_count(field, stencil) > field.levels
 
 
 def ring_order(stencil: Stencil) -> tuple[RingSlot, ...]:

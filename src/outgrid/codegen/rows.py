@@ -17,11 +17,10 @@ from outgrid.codegen.block import block, block_vectors, spelled
 from outgrid.codegen.carrying import Carrying
 from outgrid.codegen.faces import Faces, FarFaces
 from outgrid.codegen.masks import folded, masks
-from outgrid.codegen.names import Names
+from outgrid.codegen.names import Names, passes_caches
 from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.statements import Inputs, Statements, Work, roots
-from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.expression import Access, Expression, accesses, nodes, profiles
 from outgrid.stencil.model import Assignment
 from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
@@ -541,7 +540,8 @@ class Rows:
         The choice is made once for all fields, and the usual one goes straight on.
         """
         to = {field: f"{self.names.fields[field]}_out{plane} + i" for field, _ in results}
-        passing = [field for field, _ in results if self._written_only(field)]
+        stencil, apart = self.names.stencil, self.names.apart
+        passing = [f for f, _ in results if passes_caches(stencil.field(f), stencil, apart)]
         if passing:
             yield "} else if (__builtin_expect(past, false)) {"
             for field, value in results:
@@ -549,11 +549,6 @@ class Rows:
         yield "} else {"
         yield from (f"  store({to[field]}, {value});" for field, value in results)
         yield "}"
-
-    def _written_only(self, field: str) -> bool:
-        """Whether the lines of a field's new values are not read before, and have its type."""
-        kept = self.names.stencil.field(field)
-        return field not in self.names.apart and ring_count(kept, self.names.stencil) > kept.levels
 
     def _ahead(
         self,

@@ -26,6 +26,7 @@ from outgrid.build.compiler import find_compiler, processor
 from outgrid.build.kept import cache_folder, decoded
 from outgrid.codegen.kernel import row_groups
 from outgrid.codegen.masks import mask_fields
+from outgrid.codegen.names import passes_caches
 from outgrid.codegen.version import generator_version
 from outgrid.config import RunOptions
 from outgrid.errors import BuildError
@@ -120,7 +121,8 @@ def calibrate(
             stack.callback(trials.release)
             trials.run([plain])
         trials.run(plains[1:])
-        if _written_over(problem):
+        stencil = problem.stencil
+        if any(passes_caches(field, stencil, problem.dtypes) for field in stencil.evolving):
             plains += [replace(trial, stream=True) for trial in plains]
             trials.run(plains[len(plains) // 2 :])
         trials.search(patient)
@@ -427,12 +429,6 @@ def _cut(
     if planes < least_planes(problem):
         return None
     return (planes, *shape)
-
-
-def _written_over(problem: Problem) -> bool:
-    """Whether an update writes to a place that it does not read, which need not pass the caches."""
-    own = (f for f in problem.stencil.evolving if f.name not in problem.dtypes)
-    return any(ring_count(field, problem.stencil) > field.levels for field in own)
 
 
 def _parts(small: Problem) -> tuple[int, ...]:
