@@ -39,6 +39,7 @@ class _Forms:
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
         self._known: dict[Expression, tuple[int, tuple[int, ...] | None]] = {}
+        self._differences: dict[frozenset[Expression], Expression] = {}  # met first, by operands
 
     def ordered(self, name: str, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
         """The operands of an operation; of a square, and of a size, the sign is free."""
@@ -51,10 +52,17 @@ class _Forms:
         return (*self._in_order(operands[:count]), *operands[count:])
 
     def _unsigned(self, value: Expression) -> Expression:
-        """The value or its opposite; of both it is the same one, if it is a difference."""
-        if isinstance(value, Operation) and value.name == "sub":
+        """The value or its opposite; of both it is the same one, if it is a difference.
+
+        Of one value at two places the order is by place. Else the one that was met first is taken,
+        since it may be needed for itself.
+        """
+        if not (isinstance(value, Operation) and value.name == "sub"):
+            return value
+        (form, _), (other, _) = map(self.of, value.operands)
+        if form == other:
             return the_one(Operation("sub", self._in_order(value.operands)[::-1]))
-        return value
+        return self._differences[frozenset(value.operands)]
 
     def _in_order(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
         """The two operands, the farther one last if they are one value at two places."""
@@ -75,6 +83,8 @@ class _Forms:
                     parts = [self.of(operand) for operand in operands]
                     place = next((at for _, at in parts if at is not None), None)
                     key = (name, *((form, _between(place, at)) for form, at in parts))
+                    if name == "sub":
+                        self._differences.setdefault(frozenset(operands), node)
                 case _:
                     key = node
             self._known[node] = self._numbers.setdefault(key, len(self._numbers)), place

@@ -49,6 +49,16 @@ def test_differences_whose_sign_is_lost_become_one(one):
     assert names >= {"sub", "add", "exp"}
 
 
+def test_of_a_difference_of_other_values_the_sign_that_is_met_first_is_taken():
+    @stencil
+    def rule(u, c):
+        along = u - c[0, 1]
+        return {"u": u + 0.25 * (along * along) + 0.5 * along, "c": c + (c[0, 1] - u) ** 2}
+
+    named = [n for n in nodes(*alike(roots(rule))) if isinstance(n, Operation) and n.name == "sub"]
+    assert len(named) == 1
+
+
 def test_the_sign_of_a_difference_is_kept_where_it_counts():
     u, v = Access("u", 0, (0, 0)), Access("u", 0, (0, 1))
     for kept in (operation("sub", u, v), operation("min", v, u), operation("div", v, u)):
