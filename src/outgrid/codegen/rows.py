@@ -20,7 +20,8 @@ from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names, passes_caches
 from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
-from outgrid.codegen.statements import Inputs, Statements, Work, roots
+from outgrid.codegen.statements import Inputs, Statements, Work, missing, roots
+from outgrid.codegen.waist import waist
 from outgrid.stencil.expression import Access, Expression, accesses, nodes, profiles
 from outgrid.stencil.model import Assignment
 from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
@@ -294,8 +295,10 @@ class Rows:
             loop = self._block_loop(work, inputs, self.vectors[stage], ends)
         elif self.narrow and not ends:
             loop = self._narrow_loop(carrying, inputs)
+        elif rolled:
+            loop = self._rolled_loop(carrying, inputs, rolled, ends)
         else:
-            loop = (self._rolled_loop if rolled else self._loop)(carrying, inputs, rolled, ends)
+            loop = self._loop(carrying, inputs, ends)
         lines = [
             f"static void {name}(const Slab& s, const Uniform& u, int64_t t,",
             "                       int64_t z, const Tile& c, const Way& way) {",
@@ -338,23 +341,86 @@ class Rows:
         self,
         carrying: Carrying,
         inputs: Inputs,
-        rolled: tuple[Family, ...],
         ends: tuple[str, str] | None,
     ) -> Iterator[str]:
         """Rows of vectors, each on its own; ``ends`` are the loops over those at the ends."""
+        first = () if carrying.carries else waist(roots(carrying.left))
         yield "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
         yield "    (void)x;"
-        yield from (f"    {line}" for line in self._body(carrying, inputs, rolled))
+        yield from (f"    {line}" for line in self._body(carrying, inputs, ()))
         yield "  };"
+        if first:
+            yield from self._two_loops(carrying.left, inputs, first)
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
         yield from self.statements.row_settings(carrying.left)
         yield "    int64_t x = c.x0;"
         blended = "cells(row + x, x, std::true_type{})"
         yield ends[0] if ends else f"    for (; x < head; x += kLanes) {blended};"
-        yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
+        if first:
+            yield "    for (int64_t end; x < tail; x = end) {"
+            yield "      end = least(tail, x + kPart);"
+            yield "      inside(row, x, end);"
+            yield "    }"
+        else:
+            yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
         yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
         yield "  }"
+
+    def _two_loops(
+        self, work: Work, inputs: Inputs, first: tuple[Expression, ...]
+    ) -> Iterator[str]:
+        """The function that updates part of a row, away from its ends, by two loops.
+
+        The ``first`` values are made by one and kept for the other, so the loops are simple ones.
+        A field is stored when nothing reads it any more.
+        """
+        load = partial(self.statements.load, inputs)
+        values: dict[Expression, str] = {}
+        yield "  constexpr int64_t kPart = 8 * kLanes;"
+        yield f"  alignas(V) Real kept[{len(first)}][kPart];"
+        inlined = "__attribute__((always_inline))"
+        yield f"  auto before = [&](int64_t i, int64_t x, int64_t n) {inlined} {{"
+        yield "    (void)x;"
+        yield "    fetch(i);"
+        for expression in first:
+            yield from (f"    {s}" for s in self.statements.compute(expression, values, load))
+        for number, expression in enumerate(first):
+            yield f"    store(kept[{number}] + n, {values[expression]});"
+        yield "  };"
+        yield f"  auto after = [&](int64_t i, int64_t x, int64_t n, auto past) {inlined} {{"
+        yield "    (void)x;"
+        values = {expression: f"kept{number}" for number, expression in enumerate(first)}
+        yield from (f"    const V kept{n} = load(kept[{n}] + n);" for n in range(len(first)))
+        waiting: list[tuple[int, Assignment]] = []
+        for number, (plane, made) in enumerate(work):
+            yield from (f"    {s}" for s in self.statements.compute(made.expression, values, load))
+            waiting.append((plane, made))
+            later = [node for e in roots(work[number + 1 :]) for node in missing(e, values)]
+            read = {node.field for node in later if isinstance(node, Access)}
+            for plane, done in [each for each in waiting if each[1].field not in read]:
+                yield from self._store(plane, done.field, values[done.expression])
+            waiting = [each for each in waiting if each[1].field in read]
+        yield "  };"
+        yield f"  auto inside = [&](int64_t row, int64_t begin, int64_t end) {inlined} {{"
+        yield "    for (int64_t x = begin; x < end; x += kLanes) before(row + x, x, x - begin);"
+        yield f"    auto rest = [&](auto past) {inlined} {{"
+        yield "      for (int64_t x = begin; x < end; x += kLanes) {"
+        yield "        after(row + x, x, x - begin, past);"
+        yield "      }"
+        yield "    };"
+        yield "    past ? rest(std::true_type{}) : rest(std::false_type{});"
+        yield "  };"
+
+    def _store(self, plane: int, field: str, value: str) -> Iterator[str]:
+        """Stores a field, past the caches where that is asked for and possible."""
+        to = f"{self.names.fields[field]}_out{plane} + i"
+        stencil, apart = self.names.stencil, self.names.apart
+        if passes_caches(stencil.field(field), stencil, apart):
+            yield f"    if constexpr (past.value) store_past({to}, {value});"
+            yield f"    else store({to}, {value});"
+        else:
+            yield f"    store({to}, {value});"
 
     def _narrow_loop(self, carrying: Carrying, inputs: Inputs) -> Iterator[str]:
         """Columns of vectors, of which each is at an edge in all rows or in none.

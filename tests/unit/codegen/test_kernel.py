@@ -13,10 +13,11 @@ import pytest
 from outgrid import pipeline
 from outgrid.build import compiler as compiling
 from outgrid.build.compiler import Compiler, build, find_compiler
-from outgrid.codegen import carrying
+from outgrid.codegen import carrying, rows
 from outgrid.codegen import masks as masking
 from outgrid.codegen.kernel import generate
 from outgrid.codegen.names import ring_order
+from outgrid.codegen.waist import waist
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
@@ -25,7 +26,7 @@ from outgrid.execute.window import Window
 from outgrid.plan.program import Advance, Get, Put, program
 from outgrid.stencil.catalog import resolve
 from outgrid.stencil.dtypes import WHOLE
-from outgrid.stencil.expression import OPERATIONS, Access, Constant, Operation
+from outgrid.stencil.expression import OPERATIONS, Access, Constant, Operation, nodes
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import absolute, exp, maximum, minimum, sin, sqrt, step, tanh, where
@@ -258,6 +259,36 @@ def flows(u, c, *, k):
     return u + 0.1 * ((faces[0] + faces[1]) - (faces[2] + faces[3]) + (faces[4] + faces[5]))
 
 
+POPULATIONS = [f"f{n}" for n in range(16)]
+OFFSETS = [(z, y, x) for z in (-1, 0) for y in (-1, 1) for x in (-1, 0, 1, 2)]
+OFFSETS = [each for offset in OFFSETS[:8] for each in (offset, tuple(-c for c in offset))]
+
+
+@stencil
+def colliding(
+    f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, memory, *, k
+):  # fmt: skip
+    """Pairs that arrive from all sides and depend on sums of all; a memory stays in its cell."""
+    given = (f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15)
+    arrived = [field[offset] for field, offset in zip(given, OFFSETS, strict=True)]
+    pairs = list(zip(arrived[::2], arrived[1::2], strict=True))
+    whole = memory
+    flow = 0.5 * memory
+    for number, (a, b) in enumerate(pairs):
+        whole, flow = whole + (a + b), flow + (number + 0.25) * (a - b)
+    rest = whole - 0.125 * (flow * flow)
+    made = {"memory": memory - k * rest}
+    for number, (a, b) in enumerate(pairs):
+        along = flow - (number + 0.5) * rest
+        even = k * (0.5 * (a + b) - 0.0625 * (rest + along * along * memory))
+        odd = k * (0.5 * (a - b) - 0.03125 * along)
+        made |= {
+            POPULATIONS[2 * number]: a - even - odd,
+            POPULATIONS[2 * number + 1]: b - even + odd,
+        }
+    return made
+
+
 RULES = {
     "everything": everything,
     "flows": flows,
@@ -411,6 +442,49 @@ def test_masks_are_folded_in_where_rows_are_those_of_the_grid(monkeypatch):
     initial = {"u": 0.0, "kind": 0.0}
     problem = Problem(rule, (14, 21, 70), "float32", 6, boundary="periodic", initial=initial)
     assert "folded" not in generate(problem.stencil, problem.dtype, problem.edges, {})
+
+
+def expressions_of(rule):
+    return [each.expression for each in rule.trace(3).assignments]
+
+
+def test_few_values_are_made_first_of_what_depends_on_sums_of_all():
+    kept = waist(expressions_of(colliding))
+    assert len(kept) == 2
+    first = {n for n in nodes(*kept) if isinstance(n, Operation)}
+    assert len(first) > 30
+    # What is kept leads to all that is made.
+    assert all(set(kept) & {*nodes(root)} for root in expressions_of(colliding))
+
+
+def test_small_updates_and_those_of_one_long_sum_stay_whole():
+    @stencil
+    def summed(u):
+        total, places = 0.1 * u, [(z, y, x) for z in range(5) for y in range(5) for x in range(5)]
+        for number, place in enumerate(places):
+            total = total + (number + 0.5) * u[place]
+        return total
+
+    assert waist(expressions_of(summed)) == ()
+    assert waist([expressions_of(colliding)[1]]) == ()  # all of its values are needed once
+
+
+@pytest.mark.parametrize("columns", [9, 70, 203])
+def test_two_loops_give_the_bytes_of_one(columns, monkeypatch):
+    problem = problem_of(colliding, (9, 11, columns), "float64", 4, k=0.3)
+    arrays = random_arrays(problem)
+    both = generate(problem.stencil, problem.dtype, problem.edges)
+    monkeypatch.setattr(rows, "waist", lambda roots: ())
+    one = generate(problem.stencil, problem.dtype, problem.edges)
+    assert ["auto after = " in source for source in (both, one)] == [True, False]
+    one, both = (build(source, find_compiler()) for source in (one, both))
+    wanted = advance(problem, arrays, one, scheme="plain")
+    ways = ({"scheme": "plain"}, {"depth": 4, "tile_rows": 6}, {"depth": 1, "tile_stream": True})
+    for way in ways:
+        found = advance(problem, arrays, both, **way)
+        for name, values in wanted.items():
+            assert np.isfinite(values).all()
+            assert_same_bits(found[name], values)
 
 
 def innermost_loops(library):
