@@ -103,19 +103,23 @@ def lattice(
             opposite = f[i + 1 if i % 2 else i - 1]
             pushed = 6 * weight * velocity[2] * lid * (kind[origin] - 1) if velocity[2] else 0.0
             arrived.append(og.where(kind[origin] > 0, opposite + pushed, f[i][origin]))
-    density = summed((1, each) for each in arrived)
-    flow = momentum(arrived)
-    squared = 1.5 * (flow[0] * flow[0] + flow[1] * flow[1] + flow[2] * flow[2])
-    rest = density - squared
-    new = {"f0": f0 - even * (f0 - WEIGHTS[0] * rest)}
-    for i in range(1, 19, 2):
-        a, b, w = arrived[i], arrived[i + 1], WEIGHTS[i]
-        along = summed(zip(VELOCITIES[i], flow, strict=True))
-        symmetric = even * (0.5 * (a + b) - w * (rest + 4.5 * (along * along)))
-        antisymmetric = odd * (0.5 * (a - b) - 3 * w * along)
-        new[f"f{i}"] = a - symmetric - antisymmetric
-        new[f"f{i + 1}"] = b - symmetric + antisymmetric
-    return new
+    pairs = list(zip(arrived[1::2], arrived[2::2], strict=True))
+    sums, differences = [a + b for a, b in pairs], [a - b for a, b in pairs]
+    flow = [
+        summed((e[axis], each) for e, each in zip(PAIRS, differences, strict=True))
+        for axis in range(3)
+    ]
+    squared = flow[0] * flow[0] + flow[1] * flow[1] + flow[2] * flow[2]
+    rest = f0 + summed((1, each) for each in sums) - 1.5 * squared
+    new = [f0 - even * (f0 - WEIGHTS[0] * rest)]
+    for e, weight, (a, b), both, difference in zip(
+        PAIRS, WEIGHTS[1::2], pairs, sums, differences, strict=True
+    ):
+        along = summed(zip(e, flow, strict=True))
+        symmetric = even * (0.5 * both - (4.5 * weight * (along * along) + weight * rest))
+        antisymmetric = odd * (0.5 * difference - 3 * weight * along)
+        new += [a - symmetric - antisymmetric, b - symmetric + antisymmetric]
+    return dict(zip(NAMES, new, strict=True))
 
 
 def problem(

@@ -60,20 +60,19 @@ inline __attribute__((always_inline)) void write(REAL* to, T value) {
 
 template <class T>
 inline __attribute__((always_inline)) void collide(T (&f)[19], REAL even, REAL odd) {
-  T density = f[0], flow[3] = {};
-#pragma GCC unroll 19
-  for (int i = 1; i < 19; ++i) density += f[i];
+  T density = T{}, flow[3] = {};
 #pragma GCC unroll 9
   for (int i = 1; i < 19; i += 2) {
     const T difference = f[i] - f[i + 1];
+    density += f[i] + f[i + 1];
 #pragma GCC unroll 3
     for (int axis = 0; axis < 3; ++axis) {
       if (kVelocity[i][axis] > 0) flow[axis] += difference;
       if (kVelocity[i][axis] < 0) flow[axis] -= difference;
     }
   }
-  const T rest =
-      density - REAL(1.5) * (flow[0] * flow[0] + flow[1] * flow[1] + flow[2] * flow[2]);
+  const T squared = flow[0] * flow[0] + flow[1] * flow[1] + flow[2] * flow[2];
+  const T rest = f[0] + density - REAL(1.5) * squared;
   f[0] -= even * (f[0] - REAL(1.0 / 3) * rest);
 #pragma GCC unroll 9
   for (int i = 1; i < 19; i += 2) {
@@ -84,7 +83,8 @@ inline __attribute__((always_inline)) void collide(T (&f)[19], REAL even, REAL o
       if (kVelocity[i][axis] < 0) along -= flow[axis];
     }
     const T sum = REAL(0.5) * (f[i] + f[i + 1]), difference = REAL(0.5) * (f[i] - f[i + 1]);
-    const T symmetric = even * (sum - weight(i) * (rest + REAL(4.5) * (along * along)));
+    const T equilibrium = (REAL(4.5) * weight(i)) * (along * along) + weight(i) * rest;
+    const T symmetric = even * (sum - equilibrium);
     const T antisymmetric = odd * (difference - (3 * weight(i)) * along);
     f[i] = f[i] - symmetric - antisymmetric;
     f[i + 1] = f[i + 1] - symmetric + antisymmetric;
