@@ -17,10 +17,10 @@ SECTOR_BYTES = 512
 # row of a ring and after the last is thrown away, but it must be there.
 GUARD_BYTES = 4096
 # Rings begin so far apart, going round within what a way of a second-level cache holds: as buffers
-# begin on huge pages, planes of one number would all want the same few sets of it. By half pages,
-# since a first-level cache has no room for a line of more than 8 arrays at one place of a page, and
-# loops that write very many arrays are slower where these reach the ends of pages one by one.
-RING_STEP_BYTES = 10 << 10
+# begin on huge pages, planes of one number would all want the same few sets of it. An odd number of
+# sectors, since a first-level cache has no room for a line of very many arrays at one or two places
+# of a page: with stores of half a line each line would be fetched and pushed out twice.
+RING_STEP_BYTES = 21 * SECTOR_BYTES
 RING_TURN_BYTES = 128 << 10
 # Planes smaller than this keep their natural pitch: spare bytes would be felt as lost memory.
 PADDED_PLANE_BYTES = 16 << 10
