@@ -58,12 +58,17 @@ def table() -> str:
 
 
 def by_machine() -> dict[str, list[dict[str, Any]]]:
-    """The records of `bench core` that have what the summary tells, by the processor."""
+    """The records of `bench core` that have what the summary tells, by the processor.
+
+    Not those of code for another processor, which arguments of the compiler name.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(RECORDS.glob("rows*.json")):
         rows = json.loads(path.read_text())
-        if {(row["stencil"], row["dtype"]) for row in rows}.issuperset(SUMMARY):
-            found[processor(rows[-1]["machine"])] = rows
+        name = processor(rows[-1]["machine"])
+        measured = {(row["stencil"], row["dtype"]) for row in rows}
+        if measured.issuperset(SUMMARY) and not name.endswith(")"):
+            found[name] = rows
     return found
 
 
