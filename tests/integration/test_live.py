@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_it_survives_the_kill_of_a_process(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", script])
     while process.poll() is None and not (out / MANIFEST_NAME).exists():
-        pass
+        time.sleep(0.001)
     command = [sys.executable, "-m", "outgrid", "watch", str(out), "--every", "10ms"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert watching.stdout.readline().startswith("running: ")
