@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse.linalg import eigsh
-from sklearn.cluster import SpectralClustering
-from sklearn.metrics import normalized_mutual_info_score
 
 import outgrid as og
 
@@ -29,6 +27,10 @@ def test_digits_are_told_apart_without_labels(tmp_path):
 
 
 def test_eigenvectors_and_groups_stand_beside_those_found_in_memory(tmp_path):
+    # Here, not above: every worker imports all modules, and this takes more than a second.
+    from sklearn.cluster import SpectralClustering
+    from sklearn.metrics import normalized_mutual_info_score
+
     example = runpy.run_path(str(EXAMPLE))
     points, labels = example["pictures"](1)
     path = tmp_path / "similarity.npy"
