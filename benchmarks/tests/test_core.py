@@ -31,6 +31,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "LEVELS", {2: (8,), 3: (2,)})
     monkeypatch.setattr(ceiling, "SECONDS", 1e-4)
     monkeypatch.setattr(hand, "PEAK_ROUNDS", 1000)
+    monkeypatch.setattr(hand, "FLAGS", ("-Og", *hand.FLAGS[1:]))
     monkeypatch.setattr(rows, "CACHE_LEVELS", (1,))
 
 
