@@ -152,7 +152,7 @@ def cases(draw):
     return name, make(snapshots=kept), options | draw(st.sampled_from(kinds))
 
 
-@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@settings(max_examples=settings.default.max_examples // 2, phases=[Phase.generate])
 @given(case=cases())
 def test_snapshots_are_those_of_the_plain_run(case, plain, tmp_path_factory):
     name, problem, options = case

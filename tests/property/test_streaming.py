@@ -281,7 +281,7 @@ def assert_right(problem, options, seed):
     assert tally.row_updates == plan.schedule.row_updates
 
 
-@settings(max_examples=SHARE // 2)
+@settings(max_examples=SHARE * 3 // 8)
 @given(KNOWN, st.data(), SEEDS)
 def test_transfers_that_end_in_any_order_give_the_bytes_of_plain_sweeps(problem, data, seed):
     assert_right(problem, data.draw(run_options(problem)), seed)
