@@ -1,6 +1,8 @@
 """Verbs on runs in which something else lies where a file should be: prints what each said.
 
-    strange_files.py FOLDER unfinished|finished
+    strange_files.py FOLDER unfinished|finished STRIDE
+
+Of the trials each STRIDE-th is made.
 
 Each trial is a process of its own, which is killed where it takes longer than PATIENCE; only a wait
 without end does.
@@ -146,8 +148,8 @@ def import_all() -> None:
         importlib.import_module(f"matplotlib.{drawing}")
 
 
-def tell(folder: Path, state: str) -> None:
-    """All trials."""
+def tell(folder: Path, state: str, stride: int) -> None:
+    """All trials, or some of them."""
     import_all()
     whole = folder / "whole"
     child = os.fork()  # threads of a kernel would be missing in later ones
@@ -169,6 +171,8 @@ def tell(folder: Path, state: str) -> None:
     for number, name in enumerate(dict.fromkeys(names)):
         for position, verb in enumerate(verbs(trial, state)):  # each verb meets all kinds
             kind = KINDS[(number + position) % len(KINDS)]
+            if (number // len(KINDS) + position) % stride:
+                continue
             shutil.copytree(whole, trial)
             put(kind, trial / name, trial / "precious")
             found = said(verbs(trial, state)[verb])
@@ -181,4 +185,4 @@ def tell(folder: Path, state: str) -> None:
 
 
 if __name__ == "__main__":
-    tell(Path(sys.argv[1]), sys.argv[2])
+    tell(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
