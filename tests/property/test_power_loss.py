@@ -187,7 +187,7 @@ def test_every_prefix_of_the_operations_of_a_run_is_enough_to_go_on_from():
         options_of(tier="memory"),
         options_of(strip_rows=4, depth=2),
     ]
-    assert check(problem, options, others, MORE / 3, seed=7) > 40
+    assert check(problem, options, others, MORE / 5, seed=7) > 20
 
 
 CIRCLE = {"y": "periodic"}
@@ -228,9 +228,9 @@ def test_so_is_every_prefix_of_one_in_parts(way):
         options_of(depth=1, commit_every=30),
         options,
     ]
-    share = (0.15 if way in ("blocks", "planes that come round") else 0.05) * MORE
-    # Some 25 to 60 restarts: how many depends on the order in which threads end.
-    assert check(problem, options, others, share, seed=7) > 8
+    share = (0.15 if way in ("blocks", "planes that come round") else 0.03) * MORE
+    # Some 15 to 60 restarts: how many depends on the order in which threads end.
+    assert check(problem, options, others, share, seed=7) > 4
 
 
 @settings(max_examples=max(4, SHARE // 10))
