@@ -21,7 +21,7 @@ class Carrying:
     def __init__(self, statements: Statements, work: Work, carries: bool) -> None:
         self._statements, self._work = statements, work
         self._values = carried(roots(work)) if carries else ()
-        self.carries = bool(self._values)
+        self.carries = bool(self._values)  # whether there are any
         self._kept = [Access(f"carried{n}", 0, (0, 0, 0)) for n in range(len(self._values))]
         known: dict[Expression, Expression] = {
             value.used: kept for value, kept in zip(self._values, self._kept, strict=True)

@@ -1,18 +1,19 @@
 """Where an update of very many operations is cut in two, so that few of its values wait at once.
 
 What a lattice Boltzmann cell becomes depends on all of its populations by a few sums, and nothing
-can be finished before these are known. A processor that takes instructions in order holds what
-waits, has no place left for the next cells, and idles; what its registers do not hold goes to the
-stack. In two loops, the first for those few values and the second for the rest, the operations of
-several cells are at hand at any time.
+can be finished before these are known. Meanwhile the instructions that wait fill the queues of a
+processor, none of those of the next cells has a place there, and what the registers do not hold
+goes to the stack. In two loops, the first for those few values and the second for the rest,
+operations of several vectors of cells are at hand at any time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from outgrid.codegen.interleave import heights, varying
-from outgrid.stencil.expression import Access, Expression, Operation
+from outgrid.stencil.expression import Access, Expression, Operation, is_condition
 
 LARGE = 100  # operations, from which on an update may be cut
 MANY_LOADS = 16  # that both loops read: so many values would wait in registers
@@ -40,6 +41,7 @@ def waist(roots: Sequence[Expression]) -> tuple[Expression, ...]:
         again = len(first) + len(second) - len(operations)
         if (
             len(kept) <= MOST_KEPT
+            and not any(map(is_condition, kept))  # a buffer holds numbers
             and min(len(first), len(second)) >= LEAST_SHARE * len(operations)
             and again <= MOST_AGAIN * len(operations)
             and len(_loads(first) & _loads(second)) >= MANY_LOADS
@@ -49,29 +51,27 @@ def waist(roots: Sequence[Expression]) -> tuple[Expression, ...]:
 
 
 def _kept(operations: Sequence[Operation], first: set[Operation]) -> tuple[Expression, ...]:
-    """What the others need of the ``first`` operations, to which some more are added."""
-    crossing = _crossing(operations, first)
+    """What the others need of the ``first`` operations, to which some more are added.
+
+    One more is made first where that leaves fewer values to be kept.
+    """
+    users = Counter(o for node in operations if node not in first for o in _operands(node))
     for node in operations:
-        if node not in first and first.issuperset(_operands(node)):
-            wider = _crossing(operations, first | {node})
-            if len(wider) < len(crossing):
-                first, crossing = first | {node}, wider
+        operands = _operands(node)
+        freed = sum(users[operand] == 1 for operand in operands)
+        if node not in first and operands <= first and freed > (users[node] > 0):
+            first.add(node)
+            users.subtract(operands)
     kept: dict[Expression, None] = {}
-    for node in crossing:
-        if not all(operand in kept for operand in _operands(node)):
+    for node in operations:
+        if node in first and users[node] > 0 and not kept.keys() >= _operands(node):
             kept[node] = None
     return tuple(kept)
 
 
-def _crossing(operations: Iterable[Operation], first: set[Operation]) -> list[Operation]:
-    """Those of the first operations that others need."""
-    needed = {o for node in operations if node not in first for o in _operands(node)}
-    return [node for node in operations if node in first and node in needed]
-
-
-def _operands(node: Operation) -> list[Operation]:
+def _operands(node: Operation) -> set[Operation]:
     """Operands that are operations and differ from cell to cell."""
-    return [o for o in node.operands if isinstance(o, Operation) and not o.uniform]
+    return {o for o in node.operands if isinstance(o, Operation) and not o.uniform}
 
 
 def _loads(operations: Iterable[Operation]) -> set[Access]:
