@@ -2,7 +2,7 @@
 #   make setup   virtual environment in .venv with the package, its tests and its linters
 #   make test    the test suite
 #   make thorough  the tests that take long, which `make test` leaves out
-#   make check   formatting, lint, types, import arrows
+#   make check   formatting, lint, types, import arrows; `check-python` and `check-core` are its halves
 #   make sanitize  queue, stores, kernels and whole runs under the sanitizers
 #   make sanitized  the builds for it alone, which need nothing but a compiler
 #   make soak    runs that are killed, stopped and spoilt, and have to come out right
@@ -25,7 +25,7 @@ CXX_STRICT := -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werr
 # One process more than there are cores: many tests wait for the disk.
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $$(( $$(nproc) + 1 )) --maxprocesses 8 --dist worksteal
 
-.PHONY: setup test thorough check sanitize sanitized soak format docs wheel experiments demo clean
+.PHONY: setup test thorough check check-python check-core sanitize sanitized soak format docs wheel experiments demo clean
 
 setup: $(STAMP)
 
@@ -53,11 +53,15 @@ test: setup
 thorough: setup
 	$(PYTEST) -m thorough
 
-check: setup
+check: check-python check-core
+
+check-python: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+
+check-core: setup
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	for source in $(wildcard core/io/*.cpp core/memory/*.cpp core/packing/*.cpp core/pager/*.cpp core/remote/*.cpp core/team/*.cpp); do \
 	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
