@@ -360,7 +360,7 @@ class Rows:
         if first:
             yield "    for (int64_t end; x < tail; x = end) {"
             yield "      end = least(tail, x + kPart);"
-            yield "      inside(row, x, end);"
+            yield "      update_part(row, x, end);"
             yield "    }"
         else:
             yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
@@ -402,7 +402,7 @@ class Rows:
                 yield from self._store(plane, done.field, values[done.expression])
             waiting = [each for each in waiting if each[1].field in read]
         yield "  };"
-        yield f"  auto inside = [&](int64_t row, int64_t begin, int64_t end) {inlined} {{"
+        yield f"  auto update_part = [&](int64_t row, int64_t begin, int64_t end) {inlined} {{"
         yield "    for (int64_t x = begin; x < end; x += kLanes) before(row + x, x, x - begin);"
         yield f"    auto rest = [&](auto past) {inlined} {{"
         yield "      for (int64_t x = begin; x < end; x += kLanes) {"

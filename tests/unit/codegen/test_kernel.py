@@ -478,9 +478,13 @@ def test_small_updates_and_those_of_one_long_sum_stay_whole():
     assert waist([expressions_of(colliding)[1]]) == ()  # all of its values are needed once
 
 
-@pytest.mark.parametrize("columns", [70, 203])
-def test_two_loops_give_the_bytes_of_one(columns, monkeypatch):
-    problem = problem_of(colliding, (9, 11, columns), "float64", 4, k=0.3)
+@pytest.mark.parametrize(
+    ("columns", "boundary"), [(70, "frozen"), (203, {"x": "periodic", "y": "neumann"})]
+)
+def test_two_loops_give_the_bytes_of_one(columns, boundary, monkeypatch):
+    rule = colliding.trace(3)
+    initial = {field.name: 0.0 for field in rule.fields}
+    problem = Problem(rule, (9, 11, columns), "float64", 4, {"k": 0.3}, boundary, initial)
     arrays = random_arrays(problem)
     both = generate(problem.stencil, problem.dtype, problem.edges)
     monkeypatch.setattr(rows, "waist", lambda roots: ())
