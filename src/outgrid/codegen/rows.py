@@ -20,7 +20,8 @@ from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names, passes_caches
 from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
-from outgrid.codegen.statements import Inputs, Statements, Work, missing, roots
+from outgrid.codegen.statements import Inputs, Statements, Work, roots
+from outgrid.codegen.two_loops import two_loops
 from outgrid.codegen.waist import waist
 from outgrid.stencil.expression import Access, Expression, accesses, nodes, profiles
 from outgrid.stencil.model import Assignment
@@ -350,7 +351,7 @@ class Rows:
         yield from (f"    {line}" for line in self._body(carrying, inputs, ()))
         yield "  };"
         if first:
-            yield from self._two_loops(carrying.left, inputs, first)
+            yield from two_loops(self.names, self.statements, carrying.left, inputs, first)
         yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
         yield "    const int64_t row = y * stride;"
         yield from self.statements.row_settings(carrying.left)
@@ -366,61 +367,6 @@ class Rows:
             yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
         yield ends[1] if ends else f"    for (; x < c.x1; x += kLanes) {blended};"
         yield "  }"
-
-    def _two_loops(
-        self, work: Work, inputs: Inputs, first: tuple[Expression, ...]
-    ) -> Iterator[str]:
-        """The function that updates part of a row, away from its ends, by two loops.
-
-        The ``first`` values are made by one and kept for the other, so the loops are simple ones.
-        A field is stored when nothing reads it any more.
-        """
-        load = partial(self.statements.load, inputs)
-        values: dict[Expression, str] = {}
-        yield "  constexpr int64_t kPart = 8 * kLanes;"
-        yield f"  alignas(V) Real kept[{len(first)}][kPart];"
-        inlined = "__attribute__((always_inline))"
-        yield f"  auto before = [&](int64_t i, int64_t x, int64_t n) {inlined} {{"
-        yield "    (void)x;"
-        yield "    fetch(i);"
-        for expression in first:
-            yield from (f"    {s}" for s in self.statements.compute(expression, values, load))
-        for number, expression in enumerate(first):
-            yield f"    store(kept[{number}] + n, {values[expression]});"
-        yield "  };"
-        yield f"  auto after = [&](int64_t i, int64_t x, int64_t n, auto past) {inlined} {{"
-        yield "    (void)x;"
-        values = {expression: f"kept{number}" for number, expression in enumerate(first)}
-        yield from (f"    const V kept{n} = load(kept[{n}] + n);" for n in range(len(first)))
-        waiting: list[tuple[int, Assignment]] = []
-        for number, (plane, made) in enumerate(work):
-            yield from (f"    {s}" for s in self.statements.compute(made.expression, values, load))
-            waiting.append((plane, made))
-            later = [node for e in roots(work[number + 1 :]) for node in missing(e, values)]
-            read = {node.field for node in later if isinstance(node, Access)}
-            for plane, done in [each for each in waiting if each[1].field not in read]:
-                yield from self._store(plane, done.field, values[done.expression])
-            waiting = [each for each in waiting if each[1].field in read]
-        yield "  };"
-        yield f"  auto update_part = [&](int64_t row, int64_t begin, int64_t end) {inlined} {{"
-        yield "    for (int64_t x = begin; x < end; x += kLanes) before(row + x, x, x - begin);"
-        yield f"    auto rest = [&](auto past) {inlined} {{"
-        yield "      for (int64_t x = begin; x < end; x += kLanes) {"
-        yield "        after(row + x, x, x - begin, past);"
-        yield "      }"
-        yield "    };"
-        yield "    past ? rest(std::true_type{}) : rest(std::false_type{});"
-        yield "  };"
-
-    def _store(self, plane: int, field: str, value: str) -> Iterator[str]:
-        """Stores a field, past the caches where that is asked for and possible."""
-        to = f"{self.names.fields[field]}_out{plane} + i"
-        stencil, apart = self.names.stencil, self.names.apart
-        if passes_caches(stencil.field(field), stencil, apart):
-            yield f"    if constexpr (past.value) store_past({to}, {value});"
-            yield f"    else store({to}, {value});"
-        else:
-            yield f"    store({to}, {value});"
 
     def _narrow_loop(self, carrying: Carrying, inputs: Inputs) -> Iterator[str]:
         """Columns of vectors, of which each is at an edge in all rows or in none.
