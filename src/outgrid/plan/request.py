@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,20 +12,24 @@ from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Accelerator, Machine, Network
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
-from outgrid.plan.cost import Rates, rates
+from outgrid.plan.cost import Rates, rates, transfer_seconds
 from outgrid.plan.device import SEEN_BYTES, check_offered, ring_tables_bytes, tables_bytes
-from outgrid.plan.layout import window_bytes
+from outgrid.plan.layout import ITEM_BYTES, window_bytes
 from outgrid.plan.model import Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.sweeps import given_steps, split_steps, sweep_steps
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
+from outgrid.plan.tiers import disk_tier
 from outgrid.schemes import DEFAULT, SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
 
+# Of the time that computing takes on an unbroken front; with borders it takes longer. Transfers
+# that take less can wait for each other.
+QUIET_SHARE = 0.8
 MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
 
 
@@ -66,7 +71,30 @@ class Request:
     def sizing(self) -> Sizing:
         """What follows from the problem alone."""
         partial = self.accelerator is None and self.options.tier != "remote"
-        return Sizing(self.problem, self.part.subgrid if self.part else None, partial)
+        subgrid = self.part.subgrid if self.part else None
+        return Sizing(self.problem, subgrid, partial, self._shared_from)
+
+    @property
+    def _shared_from(self) -> int | None:
+        """Steps of a sweep from which on transfers take less than `QUIET_SHARE` of its time.
+
+        Reading then waits until the last slab is written, and a ring is a slab shorter. None where
+        transfers are not those of a disk alone, or grow with the steps.
+        """
+        apart = self.accelerator is not None or self.part is not None
+        if apart or self.problem.series or disk_tier(self.options) != "direct":
+            return None
+        moved = [0, 0]
+        for each in self.problem.stencil.fields:
+            nbytes = (
+                0 if each.temporary else each.levels * ITEM_BYTES[self.problem.dtype_of(each.name)]
+            )
+            moved[0] += nbytes
+            moved[1] += nbytes if each.evolving else 0
+        samples = self.calibration.samples if self.calibration else ()
+        bound = min(self.rates.cores, self.rates.cache)
+        rate = max((sample.updates_per_second for sample in samples), default=bound)
+        return math.ceil(transfer_seconds(self.machine, *moved) * rate / QUIET_SHARE)
 
     @property
     def scheme(self) -> Scheme:

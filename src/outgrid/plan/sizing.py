@@ -32,12 +32,14 @@ class Sizing:
     """What follows from a problem alone, for any depth and slab; remembers what it derived.
 
     Of a ``subgrid``, if there is one, else of the whole grid. Where ``partial``, planes in which a
-    field does not exist are neither moved nor kept.
+    field does not exist are neither moved nor kept. Of sweeps of at least ``shared_from`` steps,
+    what comes takes the place of what leaves; see `Window`.
     """
 
     problem: Problem
     subgrid: Subgrid | None = None
     partial: bool = True
+    shared_from: int | None = None
 
     @cached_property
     def domain(self) -> Domain:
@@ -82,7 +84,11 @@ class Sizing:
     def window(self) -> Window:
         """What the window holds."""
         return Window(
-            self.problem.stencil, self.streamed, frozenset(self.problem.series), self._bands
+            self.problem.stencil,
+            self.streamed,
+            frozenset(self.problem.series),
+            self._bands,
+            self.shared_from,
         )
 
     @property

@@ -144,6 +144,15 @@ def test_fast_storage_leaves_computing_as_the_bound():
     assert planned(machine=fast).prediction.bound_by == "compute"
 
 
+def test_transfers_that_have_the_time_share_the_places_of_a_slab():
+    def planes(rate, **options):
+        found = planned(machine=disks(rate), depth=8, slab_planes=8, **options)
+        return [ring.planes for ring in found.schedule.rings]
+
+    assert planes(1e9) == planes(1e11, tier="mmap") == [8 + 24, 8 + 8]
+    assert planes(1e11) == [8 + 16, 8 + 8]
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [

@@ -58,6 +58,17 @@ def test_rings_hold_their_span_a_slab_and_what_is_moved_beside_it():
     assert rings == {("u", 0): 12 + 12, ("u", 1): 12 + 12, ("c", 0): 10 + 4 + 4}
 
 
+def test_rings_of_deep_sweeps_read_into_the_place_of_what_was_written():
+    def planes(name, depths, slab):
+        window = Sizing(problem(name), shared_from=6).window
+        return [ring.planes for ring in window.rings(depths, slab, False)]
+
+    assert planes("heat7", (2, 6), 5) == [6 + 10, 6 + 5]
+    assert planes("heat7", (4, 4), 5) == [4 + 15, 4 + 5]
+    assert planes("heat7", (7, 7), 5) == [8 + 10, 6 + 10]  # in by one ring, out by the other
+    assert planes("wave:4", (6, 6), 4) == [12 + 8, 12 + 8, 10 + 8]
+
+
 def test_a_resident_plan_holds_whole_fields():
     assert [r.planes for r in Sizing(problem()).window.rings((6, 6), 5, True)] == [40, 40]
 

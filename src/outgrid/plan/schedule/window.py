@@ -25,13 +25,15 @@ class Window:
     """The window of a stencil whose planes pass along ``axis``; some fields are ``given``.
 
     Those that exist in some planes only have these ``bands``, and no planes beside them but where
-    the whole grid is in the window.
+    the whole grid is in the window. In whole planes, sweeps of at least ``shared_from`` steps read
+    the next slab into the place of the last one, when that was written.
     """
 
     stencil: Stencil
     axis: Axis
     given: frozenset[str] = frozenset()
     bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
+    shared_from: int | None = None
 
     def arrivals(self, depth: int) -> tuple[Arrival, ...]:
         """Levels that enter the window in sweeps of up to ``depth`` steps."""
@@ -73,7 +75,7 @@ class Window:
     def rings(
         self, depths: tuple[int, ...], slab: int, resident: bool, seams: bool = False
     ) -> tuple[Ring, ...]:
-        """All rings of the window, just large enough for full overlap of I/O and computation.
+        """All rings of the window, just large enough for I/O to overlap with computation.
 
         With ``seams`` every ring of an evolving field has something to read and to write. None
         where there is no sweep. Of a field that is given anew in every step those of later steps
@@ -119,7 +121,10 @@ class Window:
     def _slabs(
         self, field: Field, index: int, sweeps: frozenset[tuple[int, int]], seams: bool
     ) -> int:
-        """Slabs of a ring beside what is alive: one under the front, one on its way each way."""
+        """Slabs of a ring beside what is alive: one under the front, one on its way each way.
+
+        Where transfers have the time for it, these two are one: it is written, and read into.
+        """
         constant = field_is_constant(field.name, self.axis.dependences)
         if seams and not constant:
             return 3
@@ -132,6 +137,9 @@ class Window:
             for level in _moved(field)
             for base, depth in sweeps
         )
+        deepest = max(depth for _, depth in sweeps)
+        if self.shared_from is not None and deepest >= self.shared_from:
+            return 1 + (read or written)
         return 1 + read + written
 
 
