@@ -23,6 +23,7 @@ from outgrid.plan.sweeps import given_steps, split_steps, sweep_steps
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.plan.tiers import disk_tier
 from outgrid.schemes import DEFAULT, SCHEMES, Scheme
+from outgrid.stencil.model import Field
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
@@ -84,17 +85,17 @@ class Request:
         apart = self.accelerator is not None or self.part is not None
         if apart or self.problem.series or disk_tier(self.options) != "direct":
             return None
-        moved = [0, 0]
-        for each in self.problem.stencil.fields:
-            nbytes = (
-                0 if each.temporary else each.levels * ITEM_BYTES[self.problem.dtype_of(each.name)]
-            )
-            moved[0] += nbytes
-            moved[1] += nbytes if each.evolving else 0
+        stencil = self.problem.stencil
+        written = sum(map(self._moved_bytes, stencil.lasting))
+        read = written + sum(map(self._moved_bytes, stencil.coefficients))
         samples = self.calibration.samples if self.calibration else ()
         bound = min(self.rates.cores, self.rates.cache)
         rate = max((sample.updates_per_second for sample in samples), default=bound)
-        return math.ceil(transfer_seconds(self.machine, *moved) * rate / QUIET_SHARE)
+        return math.ceil(transfer_seconds(self.machine, read, written) * rate / QUIET_SHARE)
+
+    def _moved_bytes(self, each: Field) -> int:
+        """Bytes of a cell of the levels of a field that come into the window."""
+        return each.levels * ITEM_BYTES[self.problem.dtype_of(each.name)]
 
     @property
     def scheme(self) -> Scheme:
