@@ -14,7 +14,7 @@ from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.cost import Rates, rates, transfer_seconds
 from outgrid.plan.device import SEEN_BYTES, check_offered, ring_tables_bytes, tables_bytes
-from outgrid.plan.layout import ITEM_BYTES, window_bytes
+from outgrid.plan.layout import window_bytes
 from outgrid.plan.model import Layout
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.subgrid import Subgrid
@@ -23,7 +23,6 @@ from outgrid.plan.sweeps import given_steps, split_steps, sweep_steps
 from outgrid.plan.tables import SWEEP_BYTES, steps_bytes
 from outgrid.plan.tiers import disk_tier
 from outgrid.schemes import DEFAULT, SCHEMES, Scheme
-from outgrid.stencil.model import Field
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import AXES
 from outgrid.units import format_bytes
@@ -85,17 +84,15 @@ class Request:
         apart = self.accelerator is not None or self.part is not None
         if apart or self.problem.series or disk_tier(self.options) != "direct":
             return None
-        stencil = self.problem.stencil
-        written = sum(map(self._moved_bytes, stencil.lasting))
-        read = written + sum(map(self._moved_bytes, stencil.coefficients))
+        fields = (*self.problem.stencil.lasting, *self.problem.stencil.coefficients)
+        moved = {each: each.levels * self.problem.stored_bytes(each.name) for each in fields}
+        written = sum(nbytes for each, nbytes in moved.items() if each.evolving)
+        transfer = transfer_seconds(self.machine, sum(moved.values()), written)
         samples = self.calibration.samples if self.calibration else ()
         bound = min(self.rates.cores, self.rates.cache)
         rate = max((sample.updates_per_second for sample in samples), default=bound)
-        return math.ceil(transfer_seconds(self.machine, read, written) * rate / QUIET_SHARE)
-
-    def _moved_bytes(self, each: Field) -> int:
-        """Bytes of a cell of the levels of a field that come into the window."""
-        return each.levels * ITEM_BYTES[self.problem.dtype_of(each.name)]
+        step_seconds = math.prod(self.problem.shape) / rate
+        return math.ceil(transfer / (QUIET_SHARE * step_seconds))
 
     @property
     def scheme(self) -> Scheme:
