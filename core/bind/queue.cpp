@@ -139,6 +139,11 @@ void bind_file(nb::module_& module) {
       .def_prop_ro("memory_alignment",
                    [](const OpenFile& self) { return self.get()->memory_alignment(); })
       .def_prop_ro("nbytes", [](const OpenFile& self) { return self.get()->size(); })
+      .def_prop_ro("address",
+                   [](const OpenFile& self) {
+                     const Backing* backing = self.get()->backing();
+                     return reinterpret_cast<std::uintptr_t>(backing ? backing->data() : nullptr);
+                   })
       .def_prop_ro("path", [](const OpenFile& self) { return text_of(self.get()->path()); })
       .def(
           "reserve",

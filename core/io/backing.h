@@ -21,6 +21,8 @@ class Backing {
   virtual std::int64_t write(std::int64_t offset, const iovec* vectors, int count) const = 0;
   // Makes durable what was written, where that means anything. 0 or a negative errno.
   virtual std::int64_t flush() const = 0;
+  // Where they lie, if they are memory of the process that stays there; else null.
+  virtual std::byte* data() const { return nullptr; }
   // The bytes are going to be read.
   virtual void expect(std::int64_t, std::int64_t) const {}
 };

@@ -45,14 +45,21 @@ Habits Habits::of(const std::vector<std::string>& advice, const std::string& syn
 }
 
 Mapping::Mapping(int fd, std::size_t nbytes, bool writable, std::string path, Habits habits)
-    : name_(std::move(path)), buffer_(fd, nbytes, writable, name_), habits_(habits) {
+    : name_(std::move(path)),
+      anonymous_(false),
+      buffer_(fd, nbytes, writable, name_),
+      habits_(habits) {
   advise(buffer_, habits.order);
 }
 
 // Huge pages would be taken apart on their way to swap.
 Mapping::Mapping(std::string name, std::size_t nbytes, Habits habits)
-    : name_(std::move(name)), buffer_(nbytes, false, false), habits_(habits) {
+    : name_(std::move(name)), anonymous_(true), buffer_(nbytes, false, false), habits_(habits) {
   advise(buffer_, habits.order);
+}
+
+std::byte* Mapping::data() const {
+  return anonymous_ ? static_cast<std::byte*>(buffer_.data()) : nullptr;
 }
 
 std::int64_t Mapping::read(std::int64_t offset, const iovec* vectors, int count) const {

@@ -39,6 +39,7 @@ class Mapping : public Backing {
   std::int64_t read(std::int64_t offset, const iovec* vectors, int count) const override;
   std::int64_t write(std::int64_t offset, const iovec* vectors, int count) const override;
   std::int64_t flush() const override;
+  std::byte* data() const override;
   void expect(std::int64_t offset, std::int64_t nbytes) const override;
 
  private:
@@ -50,6 +51,7 @@ class Mapping : public Backing {
   void give_back(std::int64_t offset, std::int64_t nbytes) const;
 
   std::string name_;
+  bool anonymous_;
   Buffer buffer_;
   Habits habits_;
 };

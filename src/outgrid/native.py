@@ -7,7 +7,8 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   while an array uses the memory.
 - `File(path, mode, direct=True)`: mode "r", "rw" or "create" (never opens an existing file).
   `direct` says whether transfers pass the page cache by. `reserve(nbytes)` sets space aside and
-  answers False where the file system cannot (the length is set all the same).
+  answers False where the file system cannot (the length is set all the same). `address` is that of
+  the memory of an `anonymous` one, which stays there until it is closed, and 0 of others.
 - `Queue(engine, depth, request_bytes, staging_bytes)`: up to `depth` requests of `request_bytes`
   under way. `submit_read`, `submit_write` and `submit_flush` return a ticket at once. Segments are
   an int64 array of rows (file offset, address, bytes), sorted and disjoint in the file; their

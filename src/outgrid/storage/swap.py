@@ -49,6 +49,11 @@ class HeldStore(LaidOut):
     def flush(self) -> int:
         return self._transfers.flush(self._file)
 
+    @property
+    def address(self) -> int:
+        """Where plane 0 lies in the memory of the process; 0 where it is not there."""
+        return self._file.address
+
     def close(self) -> None:
         """Give the memory back; transfers under way still end."""
         self._file.close()
