@@ -272,7 +272,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             PLACEMENT,
             "where the window lies: `cpu`, "
             + ", ".join(f"`{name}`" for name in DEVICES)
-            + "; needs CuPy and [has never run on a GPU](../design/gpu.md)",
+            + "; needs CuPy; see [what was measured](../design/gpu.md)",
             '`"cpu"`',
             written=choice("cpu", *DEVICES),
             values=dict.fromkeys(DEVICES, (ALONE,)),

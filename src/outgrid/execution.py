@@ -319,7 +319,9 @@ class Execution:
                 stop=stop,
                 comm=self.run.comm,
             )
+            begin = time.perf_counter()
             site.settle()
+            self.account.tally.compute_seconds += time.perf_counter() - begin
             site.release()  # after an error, frames of its traceback may still look at it
             self._export(stores)
         except Stopped as stopped:

@@ -70,7 +70,7 @@ class Accelerator:
     name: str = ""
     memory_bandwidth: float = 1e12
     bandwidth: float = 20e9
-    launch_seconds: float = 5e-6
+    launch_seconds: float = 4e-5
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,18 @@ second-level cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from textwrap import indent
 
+from outgrid.codegen.cell import accesses, statements
 from outgrid.codegen.headers import included
 from outgrid.codegen.members import by_field, layers, pointers, row_images, uniform_struct
 from outgrid.codegen.names import Names
-from outgrid.codegen.spelling import SPELLING
+from outgrid.codegen.onchip import ChipUpdate
 from outgrid.errors import DefinitionError
+from outgrid.plan.onchip import chip_tile
 from outgrid.stencil.boundary import Edges
-from outgrid.stencil.expression import Access, Constant, Expression, Operation, Profile, nodes
+from outgrid.stencil.expression import Access
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES
 
@@ -39,8 +41,8 @@ def generate_cuda(
     For each stage j there are ``outgrid_update_j(Slab)``, launched over columns and rows of the
     grid and over groups of ``deep`` planes, ``outgrid_points_j(Slab)``, launched with a single
     thread where there are sources or receivers, and ``outgrid_watch_j(Slab)``, launched like the
-    first, which looks for values that are not finite. `outgrid.device.cuda.CUDA_OPTIONS` say how
-    it is to be compiled.
+    first, which looks for values that are not finite. Where there is a `chip_tile`, there are also
+    those of `ChipUpdate`. `outgrid.device.cuda.CUDA_OPTIONS` say how it is to be compiled.
     """
     if stencil.reductions:
         raise DefinitionError(
@@ -54,6 +56,8 @@ class _Kernels:
 
     def __init__(self, names: Names) -> None:
         self.names = names
+        tile = chip_tile(names.stencil, names.dtype, names.planned, names.apart)
+        self.chip = None if tile is None else ChipUpdate(names, tile)
 
     def text(self) -> str:
         """The whole source."""
@@ -64,6 +68,7 @@ class _Kernels:
                 f"constexpr int kRings = {len(self.names.rings)};",
                 included(
                     "cuda/visits.hpp",
+                    *["cuda/onchip.hpp"] * (self.chip is not None),
                     *["elementary.hpp"] * self.names.elementary,
                     *["cuda/random.hpp"] * self.names.random,
                 ),
@@ -76,6 +81,7 @@ class _Kernels:
                     for stage in range(len(self.names.stages))
                     for line in self._launched(stage)
                 ),
+                *(self.chip.launched() if self.chip is not None else ()),
             ]
         )
 
@@ -89,6 +95,8 @@ class _Kernels:
         yield by_field(self.names)
         yield from row_images(self.names)
         yield from (self._update(stage) for stage in range(len(self.names.stages)))
+        if self.chip is not None:
+            yield from self.chip.members()
 
     def _launched(self, stage: int) -> Iterator[str]:
         """The kernels of a stage."""
@@ -122,21 +130,12 @@ class _Kernels:
             ]
         )
 
-    def _accesses(self, stage: int) -> list[Access]:
-        accesses = {
-            node: None
-            for assignment in self.names.stages[stage]
-            for node in nodes(assignment.expression)
-            if isinstance(node, Access)
-        }
-        return list(accesses)
-
     def _places(self, stage: int) -> Iterator[str]:
         """Distances, in elements, from a plane's row 0 to what is read in it."""
         seen: set[str] = set()
         for name, row, column, field in (
             (self._place(access), *self.names.offset(access)[1:], access.field)
-            for access in self._accesses(stage)
+            for access in accesses(self.names, stage)
         ):
             if name in seen:
                 continue
@@ -173,43 +172,27 @@ class _Kernels:
 
     def _cell(self, stage: int) -> Iterator[str]:
         """Statements that compute one cell and store it."""
-        values: dict[Expression, str] = {}
         planes: dict[tuple[str, int, int], str] = {}
-        stores: list[str] = []
-        for assignment in self.names.stages[stage]:
-            for node in nodes(assignment.expression):
-                if node in values:
-                    continue
-                if node in self.names.uniform:
-                    values[node] = f"u.{self.names.uniform[node]}"
-                elif isinstance(node, Constant):
-                    values[node] = self.names.scalar(node)
-                elif isinstance(node, Profile):
-                    place = ("z", *AXES[4 - self.names.stencil.ndim :])[node.axis]
-                    number = self.names.profiles.index(node.name)
-                    values[node] = f"s.profiles[{number}][{place}]"
-                elif isinstance(node, Access):
-                    version = self.names.stencil.version(stage, node)
-                    key = (node.field, version, self.names.offset(node)[0])
-                    if key not in planes:
-                        planes[key] = f"plane{len(planes)}"
-                        yield (
-                            f"const {self.names.stored(node.field)}* const {planes[key]}"
-                            f" = {self.names.fields[node.field]}"
-                            f"_plane(s, now + ({version}), {self.names.plane(node.field, key[2])});"
-                        )
-                    values[node] = f"v{len(values)}"
-                    place = self._place(node)
-                    signs = "".join(f"{sign} * " for sign in self._signs(node))
-                    yield f"const {self.names.real} {values[node]} = {signs}{planes[key]}[{place}];"
-                elif isinstance(node, Operation):
-                    operands = [values[operand] for operand in node.operands]
-                    values[node] = f"v{len(values)}"
-                    spelled = SPELLING[node.name].format(*operands)
-                    yield f"const {self.names.type(node)} {values[node]} = {spelled};"
+
+        def read(access: Access) -> Generator[str, None, str]:
+            version = self.names.stencil.version(stage, access)
+            key = (access.field, version, self.names.offset(access)[0])
+            if key not in planes:
+                planes[key] = f"plane{len(planes)}"
+                yield (
+                    f"const {self.names.stored(access.field)}* const {planes[key]}"
+                    f" = {self.names.fields[access.field]}"
+                    f"_plane(s, now + ({version}), {self.names.plane(access.field, key[2])});"
+                )
+            signs = "".join(f"{sign} * " for sign in self._signs(access))
+            return f"{signs}{planes[key]}[{self._place(access)}]"
+
+        assignments = self.names.stages[stage]
+        trees = [assignment.expression for assignment in assignments]
+        made = yield from statements(self.names, trees, read, {})
+        for assignment, value in zip(assignments, made, strict=True):
             target = f"{self.names.fields[assignment.field]}_plane(s, now, z)[y * s.row_stride + x]"
-            stores.append(f"{target} = {values[assignment.expression]};")
-        yield from stores
+            yield f"{target} = {value};"
 
     def _kept(self, stage: int) -> Iterator[str]:
         """Statements that carry a cell of a layer on to the next level."""

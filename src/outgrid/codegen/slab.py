@@ -18,7 +18,8 @@ POINTER = re.compile(r"[\w ]+\*[\w* ]*?(\w+)(?:\[(\w+)\])?")
 def structure(header: str, **counts: int) -> type[ctypes.Structure]:
     """Mirror of the ``struct Slab`` of a header.
 
-    Its members are pointers, arrays of pointers whose extents are among ``counts``, and int64_t.
+    Its members are pointers, arrays of pointers whose extents are among ``counts``, int64_t, and
+    arrays of these.
     """
     body = re.search(r"struct Slab \{(.*?)\n\};", included(header), re.DOTALL)
     if body is None:
@@ -33,6 +34,8 @@ def structure(header: str, **counts: int) -> type[ctypes.Structure]:
             kind, names = text.split(" ", 1)
             if kind != "int64_t":
                 raise ValueError(f"{header}: {text!r} is neither a pointer nor an int64_t")
-            fields += [(name, ctypes.c_int64) for name in names.split(", ")]
+            for name in names.split(", "):
+                name, _, count = name.rstrip("]").partition("[")
+                fields.append((name, ctypes.c_int64 * int(count) if count else ctypes.c_int64))
     # Without a dictionary of its own no instance takes a name that is not a member's.
     return type("Slab", (ctypes.Structure,), {"_fields_": fields, "__slots__": ()})

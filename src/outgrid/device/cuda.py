@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 import math
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,13 @@ CUDA_OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true",
 # Of what is free, so much is for a run: the driver needs some for kernels and their stacks.
 FREE_SHARE = 0.9
 
+USUAL_SHARED_BYTES = 48 << 10  # that a block may have without being asked
+_PROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+_MOST_SHARED_BYTES = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
+_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+PROBE_BYTES = 128 << 20  # larger than what a GPU caches
+PROBES = 4
+_NOT_READY = 600  # cudaErrorNotReady
 _ANY_WAY = 4  # cudaMemcpyDefault: addresses say in which memory they are
 
 
@@ -34,13 +42,20 @@ class CudaDevice:
     """The GPU that CuPy has chosen. Kernels run on one stream, copies on one for each direction."""
 
     def __init__(self, source: str) -> None:
-        """Raises DeviceError where there is no GPU or no CuPy, BuildError where NVRTC objects."""
+        """With the kernels of ``source``, if it is not empty.
+
+        Raises DeviceError where there is no GPU or no CuPy, BuildError where NVRTC objects.
+        """
         self._cupy = cupy = _cupy()
         self._runtime: Any = cupy.cuda.runtime
-        self.name: str = _properties(cupy)["name"].decode()
+        number = cupy.cuda.Device().id
+        self.name: str = self._runtime.getDeviceProperties(number)["name"].decode()
+        self.processors: int = self._runtime.deviceGetAttribute(_PROCESSORS, number)
+        self.shared_bytes: int = self._runtime.deviceGetAttribute(_MOST_SHARED_BYTES, number)
         self.memory_bytes: int = cupy.cuda.Device().mem_info[0]
         self._module: Any = cupy.cuda.function.Module()
-        self._module.load(_compiled(cupy, source))
+        if source:
+            self._module.load(_compiled(cupy, source))
         self._functions: dict[str, Any] = {}
         self._computing, self._rising, self._falling = (
             cupy.cuda.Stream(non_blocking=True) for _ in range(3)
@@ -72,6 +87,18 @@ class CudaDevice:
         """Give memory of the process back."""
         self._runtime.freeHost(address)
 
+    def pin(self, address: int, nbytes: int) -> bool:
+        """Let the GPU reach memory that the process has; False where the system does not let it."""
+        try:
+            self._runtime.hostRegister(address, nbytes, 0)
+        except self._runtime.CUDARuntimeError:
+            return False
+        return True
+
+    def unpin(self, address: int) -> None:
+        """Let it go."""
+        self._runtime.hostUnregister(address)
+
     def upload(self, parts: Sequence[Rectangle], after: Sequence[Hashable]) -> Hashable:
         """Copy to the device."""
         return self._copy(self._rising, parts, after)
@@ -100,13 +127,23 @@ class CudaDevice:
             )
         return self._noted(stream)
 
-    def launch(self, name: str, grid: Extents, block: Extents, given: ctypes.Structure) -> None:
+    def launch(
+        self,
+        name: str,
+        grid: Extents,
+        block: Extents,
+        given: ctypes.Structure,
+        shared_bytes: int = 0,
+    ) -> None:
         """Start a kernel."""
-        if name not in self._functions:
-            self._functions[name] = self._module.get_function(name)
+        kernel = self._functions.get(name)
+        if kernel is None:
+            kernel = self._functions[name] = self._module.get_function(name)
+            if shared_bytes > USUAL_SHARED_BYTES:
+                _driver().funcSetAttribute(kernel.ptr, _SHARED_BYTES, shared_bytes)
         # CuPy passes an array of one element by value, byte for byte, whatever the element is.
         value = np.frombuffer(bytes(given), np.dtype((np.void, ctypes.sizeof(given))))
-        self._functions[name](grid, block, (value,), stream=self._computing)
+        kernel(grid, block, (value,), shared_mem=shared_bytes, stream=self._computing)
 
     def mark(self) -> Hashable:
         """What is done when all launches so far are."""
@@ -116,12 +153,27 @@ class CudaDevice:
         return stream.record(self._cupy.cuda.Event(disable_timing=True))
 
     def done(self, mark: Any) -> bool:
-        """Whether it is."""
-        return bool(mark.done)
+        """Whether it is. Raises DeviceError where a kernel or copy before it failed.
+
+        After a failure no event is ever done: CuPy's own word for it would be "not yet".
+        """
+        status: int = self._runtime.eventQuery(mark.ptr)
+        if status not in (0, _NOT_READY):
+            raise self._failed(f"CUDA error {status}")
+        return status == 0
 
     def wait(self, mark: Any) -> None:
-        """Wait for it."""
-        mark.synchronize()
+        """Wait for it. Raises DeviceError where a kernel or copy before it failed."""
+        try:
+            mark.synchronize()
+        except self._runtime.CUDARuntimeError as error:
+            raise self._failed(str(error)) from error
+
+    def _failed(self, why: str) -> DeviceError:
+        return DeviceError(
+            f"a kernel or a copy failed on {self.name} ({why}); what was committed before can be "
+            "resumed, in a new process"
+        )
 
     @property
     def arrays(self) -> Any:
@@ -153,20 +205,48 @@ def open_device(source: str) -> CudaDevice:
 
 
 def describe() -> Accelerator:
-    """What a plan may count on, of the GPU that CuPy has chosen. Raises DeviceError."""
+    """What a plan may count on, of the GPU that CuPy has chosen. Raises DeviceError.
+
+    Its rates are measured: copies to it, from it at the same time, and within it.
+    """
     cupy = _cupy()
-    properties = _properties(cupy)
     free = int(cupy.cuda.Device().mem_info[0] * FREE_SHARE)
-    accelerator = Accelerator(free, properties["name"].decode())
-    # Both edges of the clock, in kHz, move bits on all lines of the bus.
-    bandwidth = 2e3 * properties["memoryClockRate"] * properties["memoryBusWidth"] / 8
-    if not bandwidth:
-        return accelerator
-    return Accelerator(accelerator.memory_bytes, accelerator.name, memory_bandwidth=bandwidth)
+    probe = CudaDevice("")
+    there = [probe.allocate(PROBE_BYTES) for _ in range(2)]
+    here = [probe.allocate_host(PROBE_BYTES) for _ in range(2)]
+
+    def line(to: int, source: int) -> list[Rectangle]:
+        return [Rectangle(to, PROBE_BYTES, source, PROBE_BYTES, PROBE_BYTES, 1)]
+
+    def both_ways() -> None:
+        rising = probe.upload(line(there[0], here[0]), ())
+        probe.wait(probe.download(line(here[1], there[1]), ()))
+        probe.wait(rising)
+
+    def within() -> None:
+        probe.wait(probe.upload(line(there[0], there[1]), ()))
+
+    try:
+        bandwidth, memory_bandwidth = (
+            PROBE_BYTES / _least(both_ways),
+            2 * PROBE_BYTES / _least(within),
+        )
+    finally:
+        for address in there:
+            probe.release(address)
+        for address in here:
+            probe.release_host(address)
+    return Accelerator(free, probe.name, memory_bandwidth, bandwidth)
 
 
-def _properties(cupy: Any) -> dict[str, Any]:
-    return cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+def _least(act: Callable[[], None]) -> float:
+    """Seconds of the fastest of a few calls."""
+    seconds: list[float] = []
+    for _ in range(PROBES):
+        begin = time.perf_counter()
+        act()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
 
 
 def _compiled(cupy: Any, source: str) -> bytes:
@@ -177,6 +257,11 @@ def _compiled(cupy: Any, source: str) -> bytes:
     except compiler.CompileException as error:
         raise BuildError(f"NVRTC does not compile the kernel: {error}") from error
     return code
+
+
+def _driver() -> Any:
+    """CuPy's door to the driver of CUDA."""
+    return importlib.import_module("cupy_backends.cuda.api.driver")
 
 
 def _cupy() -> Any:

@@ -93,8 +93,9 @@ def sized(
     strips = sizing.strips(deepest, height)
     layout = sizing.layout(strips, deepest)
     # Without a front over a closed grid each sweep is one slab, in which all planes make every
-    # step together.
-    together = resident and sizing.streamed.periodic and not sizing.seams(depths, resident)
+    # step together; and on a device, whose caches no slab would fit.
+    closed = sizing.streamed.periodic or request.accelerator is not None
+    together = resident and closed and not sizing.seams(depths, resident)
     slab = whole_planes(sizing.streamed, deepest) if together else slab
     schedule = sizing.schedule(depths, slab, resident, strips)
     whole = not resident and strips.count(deepest) == 1
@@ -235,7 +236,12 @@ def _rate(request: Request, tile: Tile, depth: int, slab: int) -> float:
     """Updates per second, from the tile's own measurement if there is one."""
     if request.accelerator is not None:
         return device_rate(
-            request.problem, request.accelerator, request.sizing.cells_per_plane, slab
+            request.problem,
+            request.accelerator,
+            request.sizing.cells_per_plane,
+            depth,
+            slab,
+            request.chip_tile,
         )
     skew = request.sizing.streamed.skew.per_step
     levels = tile_levels(tile, request.problem)

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from outgrid.errors import UsageError
-from outgrid.machine import Accelerator
+from outgrid.machine import Accelerator, Machine
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, ring_start
 from outgrid.plan.model import DeviceLevel, Layout
+from outgrid.plan.onchip import ChipTile
 from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 
-__all__ = ["check_offered", "device_level", "device_rate", "ring_tables_bytes", "tables_bytes"]
+__all__ = [
+    "between_bytes",
+    "check_offered",
+    "device_level",
+    "device_rate",
+    "host_copies",
+    "ring_tables_bytes",
+    "tables_bytes",
+]
 
 # Larger pieces of a transfer begin their second half of the way later, smaller ones are dearer to
 # start; two of each way are under way at once.
 PART_BYTES = 64 << 20
 PARTS = 4
 LEAST_PARTS = 2
+PLAIN_SHARE = 0.85  # of the bandwidth of copies that a level by itself attains; see gpu.md
+CHIP_GAIN = 1.9  # of levels that are made together, over one level after the other
+LAUNCHES = 3  # of levels that are made together, with those that copy what lies between slabs
+LEAST_PLANES = 8  # that several levels in one launch pay for
 SEEN_BYTES = 8
 """What a device notes of each trip: the first value there that is not finite. The process has it
 twice while it is brought there."""
@@ -56,19 +70,45 @@ def ring_tables_bytes(rings: Iterable[Ring]) -> int:
     )
 
 
-def device_rate(
-    problem: Problem, accelerator: Accelerator, cells_per_plane: int, slab: int
-) -> float:
-    """Updates per second of one launch per stage and level, bound by the device's memory.
+def between_bytes(tile: ChipTile, layout: Layout) -> int:
+    """What lies between two slabs of which a launch makes several levels, on one side."""
+    return tile.between_planes * layout.window_rows * layout.row_stride_bytes
 
-    Each level that is read comes once from there, each result goes there once.
+
+def device_rate(
+    problem: Problem,
+    accelerator: Accelerator,
+    cells_per_plane: int,
+    depth: int,
+    slab: int,
+    tile: ChipTile | None,
+) -> float:
+    """Updates per second in slabs of sweeps of ``depth`` steps, bound by the device's memory.
+
+    Each level that is read comes once from there, each result goes there once; of levels that a
+    ``tile`` makes together only the first and the last. Launches are started meanwhile.
     """
     stencil = problem.stencil
     item = {field.name: ITEM_BYTES[problem.dtype_of(field.name)] for field in stencil.fields}
     moved = sum(field.levels * item[field.name] for field in stencil.fields)
     moved += sum(item[field.name] for field in stencil.evolving)
-    launches = len(stencil.stages) * accelerator.launch_seconds / (slab * cells_per_plane)
-    return 1 / (moved / accelerator.memory_bandwidth + launches)
+    seconds = moved / (PLAIN_SHARE * accelerator.memory_bandwidth)
+    launches: float = len(stencil.stages)
+    if tile is not None and slab >= LEAST_PLANES and depth >= tile.levels:
+        together = depth - depth % tile.levels
+        filled = 1 + tile.levels * tile.lag / slab
+        seconds *= (together * filled / CHIP_GAIN + depth % tile.levels) / depth
+        launches *= (LAUNCHES * together / tile.levels + depth % tile.levels) / depth
+    return 1 / max(seconds, launches * accelerator.launch_seconds / (slab * cells_per_plane))
+
+
+def host_copies(machine: Machine) -> Machine:
+    """The machine where fields lie in memory: a transfer is a copy from there or to there.
+
+    A byte of one is read, written, and read or written by the device.
+    """
+    rate = machine.memory_bandwidth / 3
+    return replace(machine, read_bandwidth=rate, write_bandwidth=rate, mixed_bandwidth=rate)
 
 
 def device_level(

@@ -12,6 +12,7 @@ from outgrid.machine import Accelerator, Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.candidate import EXCHANGE_BUFFERS, WORTH_CUTTING
 from outgrid.plan.commits import Begin
+from outgrid.plan.device import host_copies
 from outgrid.plan.model import Plan
 from outgrid.plan.request import RankPart, Request
 from outgrid.plan.tables import inputs_bytes, outlet_bytes, pyramid_bytes, steps_bytes
@@ -49,6 +50,8 @@ def plan(
     """
     fixed_bytes += steps_bytes(problem) + inputs_bytes(problem) + outlet_bytes(problem)
     fixed_bytes += pyramid_bytes(problem, options)
+    if accelerator is not None and options.tier == "swap":
+        machine = host_copies(machine)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:
         chosen = _rules(request.scheme).plan(replace(request, part=part))

@@ -13,9 +13,16 @@ from outgrid.machine import Accelerator, Machine, Network
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.commits import Begin
 from outgrid.plan.cost import Rates, rates, transfer_seconds
-from outgrid.plan.device import SEEN_BYTES, check_offered, ring_tables_bytes, tables_bytes
+from outgrid.plan.device import (
+    SEEN_BYTES,
+    between_bytes,
+    check_offered,
+    ring_tables_bytes,
+    tables_bytes,
+)
 from outgrid.plan.layout import window_bytes
 from outgrid.plan.model import Layout
+from outgrid.plan.onchip import ChipTile, chip_tile
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
@@ -150,8 +157,17 @@ class Request:
 
     def window_bytes(self, rings: tuple[Ring, ...], layout: Layout) -> int:
         """Memory of the window, with its tables."""
-        tables = ring_tables_bytes(rings) if self.accelerator is not None else 0
-        return window_bytes(rings, layout) + tables
+        if self.accelerator is None:
+            return window_bytes(rings, layout)
+        tile = self.chip_tile
+        between = 2 * between_bytes(tile, layout) if tile is not None else 0
+        return window_bytes(rings, layout) + ring_tables_bytes(rings) + between
+
+    @cached_property
+    def chip_tile(self) -> ChipTile | None:
+        """The tile by which a device makes several levels in one launch."""
+        problem = self.problem
+        return chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
 
     @property
     def streamed(self) -> str:

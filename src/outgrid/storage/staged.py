@@ -2,7 +2,8 @@
 
 A get is a read into a part of that memory, then a copy to the device; a put the same backwards. A
 transfer passes in pieces of whole planes, each through a part; a piece for which no part is free
-waits its turn. Copies begin after all launches that were made before their transfer, so a plane is
+waits its turn. A store whose own memory the device can reach is copied from and to where it is.
+Copies begin after all launches that were made before their transfer, so a plane is
 neither overwritten while a kernel reads it nor taken away before it is made.
 """
 
@@ -36,6 +37,7 @@ class _Transfer:
     store: Store
     rows: range
     row_stride_bytes: int
+    pinned: int  # where plane 0 of the store lies, if the device reaches it
     get: bool
     seal: Seal  # what the store is to hold when a piece is moved
     after: Hashable  # the launches that were made before
@@ -52,7 +54,7 @@ class _Piece:
     whole: _Transfer
     planes: range
     addresses: NDArray[np.int64]
-    part: int = 0
+    part: int = 0  # or where its first plane lies in the store
     copying: Hashable | None = None
 
 
@@ -71,27 +73,36 @@ class StagedTransfers:
         self._moving: dict[int, _Piece] = {}  # by the ticket of the transfer of the store
         self._copying: list[_Piece] = []
         self._others: dict[int, int] = {}  # flushes: ticket of the inner transfers, and ours
+        self._ended: list[Completion] = []  # and not handed out
         self._under_way = self._last = 0
         self.uploaded_bytes = self.downloaded_bytes = 0
 
     @property
     def outstanding(self) -> int:
         """Tickets whose completion was not handed out yet."""
-        return self._under_way + len(self._others)
+        return self._under_way + len(self._others) + len(self._ended)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)  # engine, refusals, statistics
 
     def move(
-        self, store: Store, planes: range, rows: range, memory: Planes, get: bool, seal: Seal
+        self,
+        store: Store,
+        planes: range,
+        rows: range,
+        memory: Planes,
+        get: bool,
+        seal: Seal,
+        pinned: int = 0,
     ) -> int:
         """Start to move a region between ``store`` and the device's memory.
 
-        The planes are of what ``seal`` says, whatever the store is told before their turn comes.
+        Plane 0 of a store that the device reaches lies at ``pinned``. The planes are of what
+        ``seal`` says, whatever the store is told before their turn comes.
         """
         plane_bytes = len(rows) * store.row_bytes
         self._last += 1
-        if plane_bytes > self._part_bytes:
+        if plane_bytes > self._part_bytes and not pinned:
             raise StoreError(
                 f"a plane of {plane_bytes} bytes does not fit the {self._part_bytes} bytes of host "
                 "memory that it would pass through",
@@ -102,18 +113,24 @@ class StagedTransfers:
             store,
             rows,
             max(store.row_bytes, memory.row_stride_bytes),
+            pinned,
             get,
             seal,
             self._device.mark(),
             time.perf_counter(),
         )
+        self._under_way += 1
+        if pinned:
+            whole.pieces = 1
+            first = pinned + (planes.start * store.rows_per_plane + rows.start) * store.row_bytes
+            self._copy(_Piece(whole, planes, memory.addresses, first))
+            return self._last
         step = max(1, min(len(planes), self._part_bytes // plane_bytes))
         for first in range(0, len(planes), step):
             last = min(first + step, len(planes))
             piece = range(planes.start + first, planes.start + last)
             self._waiting.append(_Piece(whole, piece, memory.addresses[first:last]))
             whole.pieces += 1
-        self._under_way += 1
         self._begin()
         return self._last
 
@@ -145,9 +162,10 @@ class StagedTransfers:
     def _copy(self, piece: _Piece) -> None:
         whole = piece.whole
         row_bytes, rows = whole.store.row_bytes, len(whole.rows)
+        apart = (whole.store.rows_per_plane if whole.pinned else rows) * row_bytes
         rectangles: list[Rectangle] = []
         for number, address in enumerate(piece.addresses.tolist()):
-            host = (piece.part + number * rows * row_bytes, row_bytes)
+            host = (piece.part + number * apart, row_bytes)
             there = (address, whole.row_stride_bytes)
             to, source = (there, host) if whole.get else (host, there)
             rectangles.append(Rectangle(*to, *source, row_bytes, rows))
@@ -160,12 +178,21 @@ class StagedTransfers:
             piece.copying = self._device.download(rectangles, (whole.after,))
         self._copying.append(piece)
 
+    def attend(self) -> None:
+        """Let pieces go on, while whoever wants completions is busy with something else."""
+        if self.outstanding:
+            self._ended += self._settle(self.inner.poll())
+
     def poll(self) -> list[Completion]:
         """What has ended by now."""
-        return self._settle(self.inner.poll())
+        self.attend()
+        ended, self._ended = self._ended, []
+        return ended
 
     def wait(self, timeout_seconds: float = float("inf")) -> list[Completion]:
         """At least one completion; none after the timeout, or when no ticket is outstanding."""
+        if ended := self.poll():
+            return ended
         end = time.monotonic() + timeout_seconds
         while self.outstanding:
             turn = TURN_SECONDS if self._copying else min(1.0, timeout_seconds)
@@ -203,7 +230,10 @@ class StagedTransfers:
                 completions += self._finish(piece)
         for piece in [piece for piece in self._copying if self._device.done(piece.copying)]:
             self._copying.remove(piece)
-            if piece.whole.get:
+            if piece.whole.pinned:
+                rows = len(piece.planes) * len(piece.whole.rows)
+                piece.whole.nbytes += rows * piece.whole.store.row_bytes
+            if piece.whole.get or piece.whole.pinned:
                 completions += self._finish(piece)
             else:
                 self._move(piece)
@@ -212,8 +242,9 @@ class StagedTransfers:
 
     def _finish(self, piece: _Piece) -> list[Completion]:
         """The completion of a transfer whose last piece has ended."""
-        self._free.append(piece.part)
         whole = piece.whole
+        if not whole.pinned:
+            self._free.append(piece.part)
         whole.pieces -= 1
         if whole.pieces:
             return []
@@ -237,11 +268,14 @@ class StagedTransfers:
 
 
 class StagedStore(Wrapping):
-    """A store as the window on a device sees it: regions come and go by `StagedTransfers`."""
+    """A store as the window on a device sees it: regions come and go by `StagedTransfers`.
 
-    def __init__(self, store: Store, transfers: StagedTransfers) -> None:
+    Its plane 0 lies at ``pinned`` if the device reaches it.
+    """
+
+    def __init__(self, store: Store, transfers: StagedTransfers, pinned: int = 0) -> None:
         super().__init__(store)
-        self._transfers = transfers
+        self._transfers, self._pinned = transfers, pinned
         self._seal = UNSEALED
 
     def hold(self, seal: Seal) -> None:
@@ -250,11 +284,13 @@ class StagedStore(Wrapping):
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         """Start to read a region to the device."""
-        return self._transfers.move(self._store, planes, rows, into, True, self._seal)
+        return self._transfers.move(self._store, planes, rows, into, True, self._seal, self._pinned)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         """Start to write a region from the device."""
-        return self._transfers.move(self._store, planes, rows, source, False, self._seal)
+        return self._transfers.move(
+            self._store, planes, rows, source, False, self._seal, self._pinned
+        )
 
     def flush(self) -> int:
         """Start making durable what was completely put before."""

@@ -36,14 +36,25 @@ BEFORE = r"""
 #include <math.h>
 #include <cmath>
 #include <bit>
+#include <memory>
+#include <setjmp.h>
+#include <ucontext.h>
+#include <vector>
 #define int64_t device_int64_t  // the source has its own
 #define uint64_t device_uint64_t
 #define __noinline__
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __shared__
+#define __launch_bounds__(...)
+#define __syncthreads() wait_for_block()
 struct Index { unsigned x, y, z; };
 static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+static void wait_for_block();
+template <class T> T __shfl_up_sync(unsigned, T, int);
+template <class T> T __shfl_down_sync(unsigned, T, int);
+double outgrid_shared[(227 << 10) / 8];
 using std::fma; using std::rint; using std::sqrt;
 inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
 inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
@@ -54,14 +65,89 @@ inline void atomicMin(long long* at, long long value) { if (value < *at) *at = v
 
 AFTER = r"""
 #define EACH(i, n) for (i = 0; i < n; ++i)
+typedef void (*Kernel)(Slab);
+// Threads of a block whose kernel waits for all of them: each has a stack and goes on until it
+// waits, those of even turns in one order and those of odd turns in the other.
+struct Thread {
+  ucontext_t context;  // to begin with; `place` is where it goes on
+  jmp_buf place;
+  Index index;
+  std::unique_ptr<char[]> stack;
+  bool begun, ended;
+};
+static std::vector<Thread> team;
+static size_t running;
+static jmp_buf turn;
+static Kernel started;
+static const Slab* given;
+static void wait_for_block() {
+  if (!_setjmp(team[running].place)) _longjmp(turn, 1);
+}
+// The value of the thread so many lanes on, of the 32 of a warp; its own where there is none.
+template <class T> static T of_lane_by(T a, int lanes) {
+  static T given[1024];
+  const int self = int(running), lane = self % 32 + lanes;
+  given[self] = a;
+  wait_for_block();
+  if (lane >= 0 && lane < 32) a = given[self + lanes];
+  wait_for_block();
+  return a;
+}
+template <class T> T __shfl_up_sync(unsigned, T a, int lanes) { return of_lane_by(a, -lanes); }
+template <class T> T __shfl_down_sync(unsigned, T a, int lanes) { return of_lane_by(a, lanes); }
+static void begin() {
+  started(*given);
+  team[running].ended = true;
+  _longjmp(turn, 1);
+}
+static void go_on(Thread& thread) {
+  if (_setjmp(turn)) return;
+  if (thread.begun) _longjmp(thread.place, 1);
+  thread.begun = true;
+  setcontext(&thread.context);
+}
+static void run_team() {
+  constexpr size_t kStack = 1 << 16;
+  team.resize(blockDim.x * blockDim.y * blockDim.z);
+  size_t n = 0;
+  Index at;
+  EACH(at.z, blockDim.z) EACH(at.y, blockDim.y) EACH(at.x, blockDim.x) {
+    Thread& thread = team[n++];
+    if (!thread.stack) thread.stack.reset(new char[kStack]);
+    thread.index = at;
+    thread.begun = thread.ended = false;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStack;
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, begin, 0);
+  }
+  bool odd = false;
+  for (size_t going = n; going; odd = !odd) {
+    for (size_t k = 0; k < n; ++k) {
+      running = odd ? n - 1 - k : k;
+      if (team[running].ended) continue;
+      threadIdx = team[running].index;
+      go_on(team[running]);
+      going -= team[running].ended;
+    }
+  }
+}
 extern "C" int outgrid_launch(int which, const unsigned* grid, const unsigned* block,
                               const Slab* slab) {
-  void (*const kernels[])(Slab) = {KERNELS};
+  const Kernel kernels[] = {KERNELS};
+  const bool together[] = {TOGETHER};
+  started = kernels[which];
+  given = slab;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   EACH(blockIdx.z, grid[2]) EACH(blockIdx.y, grid[1]) EACH(blockIdx.x, grid[0])
-  EACH(threadIdx.z, block[2]) EACH(threadIdx.y, block[1]) EACH(threadIdx.x, block[0])
-    kernels[which](*slab);
+  if (together[which]) {
+    run_team();
+  } else {
+    EACH(threadIdx.z, block[2]) EACH(threadIdx.y, block[1]) EACH(threadIdx.x, block[0])
+      kernels[which](*slab);
+  }
   return 0;
 }
 """
@@ -107,12 +193,14 @@ class SlowDevice:
     Memory of the process serves as the device's memory. Launches are carried out in their order,
     copies in that of their direction, and whatever may be carried out next is chosen by chance when
     somebody looks; launches, or copies one way, may be far slower than the rest. Memory that is
-    being copied to, and host memory that was copied from, holds garbage meanwhile. Kernels must not
-    wait for other threads of their block: threads run one after the other. ``memory_bytes`` is what
-    may be allocated on the device, of which ``most_bytes`` were at once.
+    being copied to, and host memory that was copied from, holds garbage meanwhile. Threads run one
+    after the other; those of a block that wait for each other, from barrier to barrier.
+    ``memory_bytes`` is what may be allocated on the device, of which ``most_bytes`` were at once.
     """
 
     name = "a slow device"
+    processors = 4
+    shared_bytes = 227 << 10
 
     def __init__(
         self,
@@ -123,13 +211,17 @@ class SlowDevice:
         folder: Path | None = None,
     ) -> None:
         """Raises BuildError where the source is not C++ beside what CUDA adds to it."""
-        self._names = re.findall(r"__global__ void (\w+)\(", source)
+        kernels = re.findall(r"__global__ void (__launch_bounds__\(.*?\) )?(\w+)\(", source)
+        self._names = [name for _, name in kernels]
         after = AFTER.replace("KERNELS", ", ".join(self._names))
+        # Those whose blocks are bounded are those whose threads wait for each other.
+        after = after.replace("TOGETHER", ", ".join(str(int(bool(bound))) for bound, _ in kernels))
         self._library: Library = build(BEFORE + source + after, compiler, folder)
         self.memory_bytes = memory_bytes
         self._random = random.Random(seed)
         self._held: dict[int, Buffer] = {}
         self._there: dict[int, int] = {}
+        self.pinned: dict[int, int] = {}  # memory of somebody else, by its address
         self.most_bytes = self._taken_bytes = 0
         self._queues: tuple[deque[_Task], ...] = (deque(), deque(), deque())
         self._weights = [self._random.choice((0.02, 0.3, 1)) for _ in self._queues]
@@ -166,9 +258,18 @@ class SlowDevice:
 
     release_host = release
 
+    def pin(self, address: int, nbytes: int) -> bool:
+        """Copy from this memory and leave it as it is."""
+        self.pinned[address] = nbytes
+        return True
+
+    def unpin(self, address: int) -> None:
+        """Let it go."""
+        del self.pinned[address]
+
     def upload(self, parts: Sequence[Rectangle], after: Sequence[Hashable]) -> Hashable:
         """Copy to the device, and spoil what was copied from."""
-        return self._ask(1, after, lambda: _copy(parts, spoil=True))
+        return self._ask(1, after, lambda: _copy(parts, spoil=not self._lasts(parts[0].source)))
 
     def download(self, parts: Sequence[Rectangle], after: Sequence[Hashable]) -> Hashable:
         """Copy from the device."""
@@ -177,7 +278,14 @@ class SlowDevice:
                 ctypes.memset(part.to + row * part.to_stride, GARBAGE, part.row_bytes)
         return self._ask(2, after, lambda: _copy(parts, spoil=False))
 
-    def launch(self, name: str, grid: Extents, block: Extents, given: ctypes.Structure) -> None:
+    def launch(
+        self,
+        name: str,
+        grid: Extents,
+        block: Extents,
+        given: ctypes.Structure,
+        shared_bytes: int = 0,
+    ) -> None:
         """Carry a kernel out, some time."""
         which = self._names.index(name)
         kept: ctypes.Structure = type(given).from_buffer_copy(given)
@@ -223,6 +331,9 @@ class SlowDevice:
 
     def finish(self) -> None:
         """What NumPy is asked for is made at once."""
+
+    def _lasts(self, address: int) -> bool:
+        return any(at <= address < at + nbytes for at, nbytes in self.pinned.items())
 
     def _ask(self, queue: int, after: Sequence[Hashable], action: Callable[[], None]) -> int:
         self._last += 1

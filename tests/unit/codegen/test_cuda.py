@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import outgrid as og
 from outgrid import pipeline
@@ -15,7 +17,7 @@ from outgrid.codegen.cuda import generate_cuda
 from outgrid.config import RunOptions
 from outgrid.device import open_device
 from outgrid.device.cuda import CUDA_OPTIONS
-from outgrid.errors import DeviceError
+from outgrid.errors import DeviceError, ExecutionError
 from outgrid.execute.device import DeviceWindow, Launches
 from outgrid.stencil.catalog import CATALOG, resolve
 from outgrid.stencil.definition import Definition
@@ -85,6 +87,144 @@ def test_a_device_gives_the_bytes_of_a_processor(name, dtype, monkeypatch, tmp_p
         assert fields(problem, tmp_path / place, device="gpu", **options) == wanted
 
 
+@og.stencil(ndim=3)
+def exchanged(u, v, c, *, k, column):
+    """Two fields that read each other, a coefficient beside, a profile; planes above and below."""
+    c = c * column.along("x")
+    lifted = u + k * c * (v[0, 1, -2] - v + u[2, 0, 0] - u[-1, 0, 0])
+    return {"u": lifted, "v": v + k * (c[1, 0, 0] * u[0, -2, 0] - u[0, 0, 1])}
+
+
+@og.stencil(ndim=3)
+def leaning(u, *, k):
+    """The value of a column beside: what it adds is the same for both neighbours."""
+    return u + k * ((u[1, -1, -1] - u[-1, 0, -1]) - (u[1, -1, 1] - u[-1, 0, 1])) * u[0, 1, 0]
+
+
+RULES_ON_CHIP = {"exchanged": exchanged, "leaning": leaning}
+LAUNCHED = {"outgrid_levels", "outgrid_levels_whole", "outgrid_borders"}
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Names of the kernels that slow devices carry out, in runs that put levels together."""
+    names = set()
+    launch = SlowDevice.launch
+
+    def note(self, name, *given):
+        names.add(name)
+        return launch(self, name, *given)
+
+    monkeypatch.setattr(SlowDevice, "launch", note)
+    monkeypatch.setattr("outgrid.execute.device.LEAST_PLANES", 1)
+    stand_in(monkeypatch.setattr)
+    return names
+
+
+def on_chip(name, dtype, shape, steps=10):
+    rule = RULES_ON_CHIP.get(name) or resolve(name)
+    values = {"k": 0.1} | ({"column": "1 - x / nx / 2"} if name == "exchanged" else {})
+    values = values if name in RULES_ON_CHIP else {}
+    named = (field.name for field in rule.trace(3).fields)
+    initial = dict.fromkeys(named, "sin(x + 2*y + 3*z) * exp(-3 * z / nz)")
+    return Problem(rule, shape, dtype, steps, values, "dirichlet", initial)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape"),
+    [
+        ("heat7", "float64", (30, 60, 110)),  # two tiles each way
+        ("heat7", "float32", (14, 70, 40)),
+        ("box27", "float64", (14, 30, 50)),
+        ("leaning", "float32", (12, 20, 40)),
+        ("exchanged", "float32", (26, 33, 80)),
+    ],
+)
+def test_levels_in_one_launch_give_the_bytes_of_a_processor(name, dtype, shape, launched, tmp_path):
+    problem = on_chip(name, dtype, shape)
+    wanted = fields(problem, tmp_path / "cpu", tier="memory", scheme="plain")
+    for place, options in {
+        "resident": {"tier": "memory"},
+        "thin": {"depth": 4, "slab_planes": 2},  # thinner than what lies between slabs
+        "thick": {"depth": 7, "slab_planes": 9, "tier": "swap"},
+        "whole": {"depth": 10, "slab_planes": 11},
+    }.items():
+        assert fields(problem, tmp_path / place, device="gpu", **options) == wanted, place
+    assert launched >= LAUNCHED
+
+
+@settings(max_examples=max(3, settings.default.max_examples // 10))
+@given(draw=st.data())
+def test_random_slabs_of_levels_in_one_launch(draw, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    name = draw.draw(st.sampled_from(["heat7", "exchanged"]))
+    extents = [draw.draw(st.integers(5, most)) for most in (40, 70, 70)]
+    problem = on_chip(name, "float32", tuple(extents), draw.draw(st.integers(3, 14)))
+    wanted = fields(problem, folder / "cpu", tier="memory", scheme="plain")
+    options = {
+        "tier": draw.draw(st.sampled_from(["memory", "swap", "direct"])),
+        "depth": draw.draw(st.integers(3, 9)),
+        "slab_planes": draw.draw(st.integers(1, min(12, extents[0]))),
+    }
+    if options["tier"] == "memory":
+        del options["slab_planes"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("outgrid.execute.device.LEAST_PLANES", draw.draw(st.integers(1, 4)))
+        # Each tile is cut along z, too, where there are many processors.
+        patch.setattr(SlowDevice, "processors", draw.draw(st.sampled_from([1, 7, 100])))
+        stand_in(patch.setattr, draw.draw(st.integers(0, 99)))
+        assert fields(problem, folder / "gpu", device="gpu", **options) == wanted
+
+
+def test_a_device_of_less_shared_memory_makes_level_by_level(launched, monkeypatch, tmp_path):
+    monkeypatch.setattr(SlowDevice, "shared_bytes", 48 << 10)
+    problem = on_chip("heat7", "float64", (12, 20, 40), 4)
+    wanted = fields(problem, tmp_path / "cpu", tier="memory", scheme="plain")
+    assert fields(problem, tmp_path / "gpu", device="gpu", tier="memory") == wanted
+    assert not launched & LAUNCHED
+
+
+def test_parameters_that_change_come_one_level_after_the_other(launched, tmp_path):
+    rule = resolve("heat7")
+    changing = {"k": [0.1] * 4 + [0.05] * 5}
+    initial = {"u": "sin(x + 2*y + 3*z)"}
+    problem = Problem(rule, (12, 20, 40), "float64", 9, changing, "dirichlet", initial)
+    wanted = fields(problem, tmp_path / "cpu", tier="memory", scheme="plain")
+    assert fields(problem, tmp_path / "gpu", device="gpu", tier="memory", depth=9) == wanted
+    assert {"outgrid_levels_whole", "outgrid_update_0"} <= launched
+
+
+def test_a_value_that_becomes_infinite_in_levels_together_is_found(launched, tmp_path):
+    @og.stencil(ndim=3)
+    def squared(u):
+        return u * u[0, 0, 1]
+
+    def said(device):
+        problem = Problem(squared, (20, 6, 40), "float64", 12, initial={"u": "3.5 + z / 19"})
+        with pytest.raises(ExecutionError) as error:
+            og.run(problem, memory="1GiB", out=tmp_path / device, tier="memory", device=device)
+        return str(error.value).partition(";")[0]
+
+    assert said("gpu") == said("cpu")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_fields_in_memory_are_copied_from_where_they_are_or_through_parts(
+    share, monkeypatch, tmp_path
+):
+    problem = problem_of("wave:4", "float32")
+    wanted = fields(problem, tmp_path / "cpu", tier="memory")
+    opened = stand_in(monkeypatch.setattr)
+    monkeypatch.setattr("outgrid.execute.device.PINNED_SHARE", share)
+    pinned = []
+    pin = SlowDevice.pin
+    monkeypatch.setattr(SlowDevice, "pin", lambda self, *at: pinned.append(at) or pin(self, *at))
+    options = {"tier": "swap", "depth": 2, "slab_planes": 2}
+    assert fields(problem, tmp_path / "gpu", device="gpu", **options) == wanted
+    assert bool(pinned) == (share > 0)
+    assert all(not device.pinned for device in opened)
+
+
 def fields(problem, out, **options):
     """The bytes of the fields after all steps."""
     result = og.run(problem, memory="1GiB", out=out, **{"tier": "direct"} | options)
@@ -111,7 +251,7 @@ def test_a_copy_that_does_not_wait_is_noticed(hasty, monkeypatch, tmp_path):
     # Three steps per sweep: results leave another ring than the one that is read into, whose slots
     # are free as soon as launches were made, of which many are under way.
     problem = problem_of("heat7", "float32")
-    monkeypatch.setattr(Launches.__init__, "__defaults__", (9,))
+    monkeypatch.setattr(Launches.__init__, "__defaults__", (None, 9))
 
     def found(seed, kind=None):
         stand_in(monkeypatch.setattr, seed, kind=kind)

@@ -21,6 +21,12 @@ struct Slab {
   int64_t row_offset;      // elements from a plane's address to its row 0
   int64_t deep;            // planes that one thread walks through
   int64_t period;          // so many planes on the first ones come again; or 0
+  // Where a launch makes several levels, from t on: the planes low to high of the n-th of them, and
+  // what lies between this slab and the one before, and the one behind.
+  int64_t low[8], high[8];
+  Real* came;
+  Real* left;
+  int64_t leaving;
 };
 
 // The cells of a thread: one column and row, and planes [first, end) through which it walks.
