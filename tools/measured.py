@@ -538,6 +538,46 @@ def applications_table() -> str:
     )
 
 
+def gpu_tables() -> str:
+    """Copies, kernels and runs on a GPU."""
+    record = json.loads((RECORDS / "gpu-h100.json").read_text())
+    copies = record["copies"]
+    roof = copies["within the GPU"]
+    lines = [
+        (
+            f"{row['stencil']} {row['dtype']}",
+            number(row["alone"], 0),
+            number(row["alone"] * row["bytes"] / roof),
+            number(row["together"], 0),
+            number(row["together"] / row["alone"]) if row["together"] else "",
+        )
+        for row in record["kernels"]
+    ]
+    heading = (
+        f"in GPU memory, {extents(record['shape'])} cells",
+        "level by level, GLUP/s",
+        "of what copies allow",
+        "three levels in a launch",
+        "over level by level",
+    )
+    runs = [
+        (
+            row["what"],
+            extents(row["shape"]),
+            str(row["steps"]),
+            f"{row['window_bytes'] / 2**30:.2f} GiB" if row["window_bytes"] else "",
+            number(row["seconds"]),
+            number(row["glups"], 0),
+        )
+        for row in record["runs"]
+    ]
+    told = (f"{way} {number(rate, 1 if rate < 100 else 0)}" for way, rate in copies.items())
+    where = f"{record['card']}, driver {record['driver']}; {record['host']}; {record['started']}."
+    how = textwrap.fill(f"{where} Copies, GB/s: {'; '.join(told)}. Made by {record['how']}.", 150)
+    columns = ("heat7 float64", "cells", "steps", "GPU memory", "seconds", "GLUP/s")
+    return f"{how}\n\n{markdown(heading, lines)}{markdown(columns, runs)}"
+
+
 PARTS = {
     "summary": table,
     "rows": rows_table,
@@ -554,6 +594,7 @@ PARTS = {
     **{paper.page: partial(paper_table, paper) for paper in (*PAPERS, OWN)},
     "recorded": recorded_table,
     "applications": applications_table,
+    "gpu": gpu_tables,
 }
 DESIGN = ROOT / "docs" / "design"
 PAGES = ROOT / "docs" / "experiments"
@@ -561,6 +602,7 @@ TEXTS = (
     ROOT / "README.md",
     ROOT / "examples" / "README.md",
     *sorted(PAGES.glob("*.md")),
+    DESIGN / "gpu.md",
     DESIGN / "performance.md",
     DESIGN / "reliability.md",
 )

@@ -118,6 +118,13 @@ OWN = Paper(
             *at_least(0.85),
         ),
         Claim(
+            "gpu.levels",
+            "gpu",
+            "a kernel on a GPU",
+            "several levels in a launch, rate over one, the lesser of heat7 and box27",
+            *at_least(1.5),
+        ),
+        Claim(
             "gpu.beyond",
             "gpu",
             "beyond GPU memory",

@@ -5,6 +5,7 @@ Without a GPU it says what was looked for. Shares are of what was measured in th
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import textwrap
 import time
@@ -21,12 +22,18 @@ from outgrid.config import RunOptions
 from outgrid.device import Device, Rectangle
 from outgrid.errors import DeviceError
 from outgrid.native import Buffer, as_array
-from outgrid.parts import generate_cuda, lookup
+from outgrid.parts import chip_tile, generate_cuda, lookup
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 
 __all__ = ["GPU"]
 
-BYTES_PER_UPDATE = 16  # heat7 in float64: each level is read once and written once
+KERNELS = (
+    ("heat7", "float64"),
+    ("heat7", "float32"),
+    ("box27", "float64"),
+    ("box27", "float32"),
+    ("wave:8", "float32"),
+)
 HOST_MEMORY = "4GiB"
 TABLES_BYTES = 1 << 17  # beside a window, on a small GPU
 LIMITED = 8  # times the GPU's memory that a grid in the memory of the host has
@@ -42,6 +49,8 @@ IDENTICAL: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 NOTE_COLUMNS = 90  # of a note in a figure
 TIERS = ("memory", "swap", "direct")
+APART, TOGETHER = "level by level", "several levels in a launch"
+FINDINGS = ("pinned.copies", "gpu.plain", "gpu.levels", "gpu.beyond")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +83,15 @@ def measure(settings: Settings) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="outgrid-bench-", dir=settings.folders[0]) as folder:
         for case in IDENTICAL[: settings.by_size(2, 5, 5)]:
             rows.append(_identity(case, settings, Path(folder)))
-        rates = _rates(settings, Path(folder), accelerator.memory_bytes)
-    roof = rows[4].value / BYTES_PER_UPDATE  # of copies within the device, GLUP/s
-    shares["gpu.plain"] = rates["memory"] / roof
-    shares["gpu.beyond"] = rates["swap"] / rates["memory"]
-    rows += [
-        GpuRow(
-            "heat7 in GPU memory",
-            rates["memory"],
-            "GLUP/s",
-            "copies there",
-            shares["gpu.plain"],
-            True,
-        ),
-        GpuRow(
-            f"heat7, {LIMITED} times GPU memory, from the host's",
-            rates["swap"],
-            "GLUP/s",
-            "in GPU memory",
-            shares["gpu.beyond"],
-            True,
-        ),
-        GpuRow(
-            f"heat7, {LIMITED} times GPU memory, from storage",
-            rates["direct"],
-            "GLUP/s",
-            "in GPU memory",
-            rates["direct"] / rates["memory"],
-            True,
-        ),
-    ]
+        kernels = _kernels(settings, Path(folder), rows[4].value)
+        fast = {row.what: row for row in kernels}[f"heat7 float64, {TOGETHER}"]
+        beyond = _beyond(settings, Path(folder), accelerator.memory_bytes, fast.value)
+    rows += [*kernels, *beyond]
+    shares["gpu.plain"] = kernels[0].share
+    shares["gpu.levels"] = min(
+        row.share for row in kernels if row.what.endswith(f"float64, {TOGETHER}")
+    )
+    shares["gpu.beyond"] = beyond[0].share
     return timed.outcome(
         rows,
         _findings(shares),
@@ -114,7 +102,7 @@ def measure(settings: Settings) -> Outcome:
 
 
 def _findings(shares: dict[str, float]) -> list[Finding]:
-    return [judged(key, shares.get(key)) for key in ("pinned.copies", "gpu.plain", "gpu.beyond")]
+    return [judged(key, shares.get(key)) for key in FINDINGS]
 
 
 def _source() -> str:
@@ -190,26 +178,53 @@ def _run(problem: Problem, out: Path, **options: Any) -> Result:
     return pipeline.run(problem, RunOptions.of(memory=HOST_MEMORY, out=out, **options))
 
 
-def _rates(settings: Settings, folder: Path, memory_bytes: int) -> dict[str, float]:
-    """GLUP/s of heat7 in float64: plain in GPU memory; deep sweeps from beyond a limited one."""
-    edge = settings.by_size(16, 384, 1024)
-    shape = (2 * edge, edge, edge)
-    steps = settings.by_size(8, 96, 512)
-    problem = Problem(lookup("heat7"), shape, "float64", steps, initial={"u": "sin(x + y + z)"})
+def _kernels(settings: Settings, folder: Path, copies: float) -> list[GpuRow]:
+    """Rates in GPU memory, level by level and with several levels in a launch.
+
+    The first are measured against ``copies`` within the GPU, in GB/s: a level by itself reads what
+    it needs once and writes its results once.
+    """
+    rows: list[GpuRow] = []
+    edge, steps = settings.by_size(16, 384, 768), settings.by_size(6, 96, 384)
+    for name, dtype in KERNELS:
+        rule = lookup(name).trace(3)
+        values = {field.name: "(x + y + z) / (nx + ny + nz)" for field in rule.fields}
+        problem = Problem(lookup(name), (edge, edge, edge), dtype, steps, initial=values)
+        read = sum(field.levels for field in rule.fields)
+        moved = np.dtype(dtype).itemsize * (read + len(rule.evolving))
+        rates: dict[str, float] = {}
+        for what, options in ((APART, {"depth": 1}), (TOGETHER, {})):
+            settings.say(f"{name} {dtype}, {what}")
+            result = _run(problem, folder / "rate", tier="memory", device="gpu", **options)
+            measured = result.record.measured
+            rates[what] = measured.updates / measured.compute_seconds / 1e9
+            shutil.rmtree(folder / "rate")
+        share = rates[APART] * moved / copies
+        row = f"{name} {dtype}"
+        rows.append(GpuRow(f"{row}, {APART}", rates[APART], "GLUP/s", "copies there", share, True))
+        if chip_tile(problem.stencil, dtype, problem.edges, problem.dtypes) is not None:
+            gain = rates[TOGETHER] / rates[APART]
+            what = f"{row}, {TOGETHER}"
+            rows.append(GpuRow(what, rates[TOGETHER], "GLUP/s", APART, gain, True))
+    return rows
+
+
+def _beyond(settings: Settings, folder: Path, memory_bytes: int, inside: float) -> list[GpuRow]:
+    """Rates of heat7 in float64 on a grid beyond a limited GPU memory, over those ``inside``."""
+    edge = settings.by_size(16, 512, 1024)
+    shape, steps = (settings.by_size(2, 6, 2) * edge, edge, edge), settings.by_size(8, 768, 768)
+    problem = Problem(lookup("heat7"), shape, "float64", steps, initial={"u": "(x + y + z) / nx"})
     limit = min(memory_bytes, TABLES_BYTES + 2 * problem.field_bytes // LIMITED)
-    rates: dict[str, float] = {}
-    for tier in TIERS:
+    rows: list[GpuRow] = []
+    for tier, whose in (("swap", "the host's"), ("direct", "storage")):
         settings.say(f"heat7 on tier {tier}")
-        options: dict[str, Any] = {"scheme": "plain"}
-        if tier != "memory":
-            options = {"device_memory": limit}
-        result = _run(problem, folder / f"rate-{tier}", tier=tier, device="gpu", **options)
-        measured = result.record.measured
-        seconds = measured.compute_seconds if tier == "memory" else measured.seconds
-        rates[tier] = measured.updates / seconds / 1e9
-        for name in result.record.fields:
-            result.path(name).unlink()
-    return rates
+        options = {"tier": tier, "device": "gpu", "device_memory": limit}
+        measured = _run(problem, folder / "rate", **options).record.measured
+        rate = measured.updates / measured.seconds / 1e9
+        what = f"heat7, {LIMITED} times GPU memory, from {whose}"
+        rows.append(GpuRow(what, rate, "GLUP/s", "in GPU memory", rate / inside, True))
+        shutil.rmtree(folder / "rate")
+    return rows
 
 
 def draw(outcome: Outcome, figure: Any) -> None:
