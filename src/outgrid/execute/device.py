@@ -40,7 +40,7 @@ __all__ = ["DeviceKernel", "DeviceSite", "DeviceWindow", "Launches"]
 Key = TypeVar("Key", bound=Hashable)
 
 BLOCK = (64, 4, 1)  # threads along columns and rows: whole lines of memory, and some reuse of rows
-DEEP = 16  # planes that a thread walks through: more are fewer threads, fewer read neighbours anew
+DEEP = 32  # planes that a thread walks through: more are fewer threads, fewer read neighbours anew
 PINNED_SHARE = 0.5  # of the memory that the process may use: fields in more are copied in parts
 OF_POINTS = ("injected", "amounts", "sampled", "samples")
 

@@ -3,8 +3,8 @@
 A get is a read into a part of that memory, then a copy to the device; a put the same backwards. A
 transfer passes in pieces of whole planes, each through a part; a piece for which no part is free
 waits its turn. A store whose own memory the device can reach is copied from and to where it is.
-Copies begin after all launches that were made before their transfer, so a plane is
-neither overwritten while a kernel reads it nor taken away before it is made.
+Copies begin after all launches that were made before their transfer, so a plane is neither
+overwritten while a kernel reads it nor taken away before it is made.
 """
 
 from __future__ import annotations
