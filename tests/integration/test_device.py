@@ -54,7 +54,7 @@ def arrays(result):
 TIERS = ("direct", "mmap", "swap", "memory", "auto")
 
 
-@settings(max_examples=max(4, settings.default.max_examples // 8))
+@settings(max_examples=max(3, settings.default.max_examples // 8))
 @given(problem=problems(), draw=st.data(), tier=st.sampled_from(TIERS), seed=st.integers(0, 999))
 def test_random_problems_come_out_the_same(problem, draw, tier, seed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")

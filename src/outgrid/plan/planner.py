@@ -16,6 +16,7 @@ from outgrid.plan.device import host_copies
 from outgrid.plan.model import Plan
 from outgrid.plan.request import RankPart, Request
 from outgrid.plan.tables import inputs_bytes, outlet_bytes, pyramid_bytes, steps_bytes
+from outgrid.plan.tiers import copies_in_memory
 from outgrid.schemes import SCHEMES, Scheme
 from outgrid.stencil.parameters import value_to_json
 from outgrid.stencil.problem import Problem
@@ -50,7 +51,7 @@ def plan(
     """
     fixed_bytes += steps_bytes(problem) + inputs_bytes(problem) + outlet_bytes(problem)
     fixed_bytes += pyramid_bytes(problem, options)
-    if accelerator is not None and options.tier == "swap":
+    if accelerator is not None and copies_in_memory(options):
         machine = host_copies(machine)
     request = Request(problem, options, machine, fixed_bytes, calibration)
     if part is not None:

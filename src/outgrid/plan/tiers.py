@@ -5,10 +5,11 @@ from __future__ import annotations
 from outgrid.config import RunOptions
 from outgrid.tiers import TIERS
 
-__all__ = ["disk_tier", "notes_on_tier", "streaming_tier"]
+__all__ = ["copies_in_memory", "disk_tier", "notes_on_tier", "streaming_tier"]
 
 
 PRICED = "transfers are predicted as for direct I/O; the page cache changes their time"
+COPIED = "transfers are predicted as copies in memory; what the system swaps out takes longer"
 BEYOND = "the limit holds for the window; only a control group limits the page cache"
 
 
@@ -31,11 +32,17 @@ def notes_on_tier(options: RunOptions) -> tuple[str, ...]:
     if options.keep == "disk":
         return (f"data in {tier.name} memory is written to disk as well",)
     lost = (tier.lost,) if options.passing else ()
+    priced = COPIED if copies_in_memory(options) else PRICED
     if not tier.mapped:
         return lost
     if _in_files(options) and "dontneed" in madvise(options):
-        return (PRICED,)
-    return (PRICED, *lost, BEYOND) if lost else (BEYOND, PRICED)
+        return (priced,)
+    return (priced, *lost, BEYOND) if lost else (BEYOND, priced)
+
+
+def copies_in_memory(options: RunOptions) -> bool:
+    """Whether transfers are copies between a device and the memory of the process."""
+    return options.tier == "swap" and options.device != "cpu"
 
 
 def madvise(options: RunOptions) -> tuple[str, ...]:
