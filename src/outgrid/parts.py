@@ -24,7 +24,7 @@ from outgrid.matrix.sources import SOURCES
 from outgrid.matrix.stages import Event
 from outgrid.matrix.striped import lay_out
 from outgrid.plan.model import Plan, Tile
-from outgrid.plan.onchip import chip_tile
+from outgrid.plan.onchip import tile_of
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, Instruction, program, row_updates
 from outgrid.plan.schedule.lifetime import ring_count
@@ -84,7 +84,6 @@ __all__ = [
     "bands_cut",
     "build",
     "calibration",
-    "chip_tile",
     "columns_cut",
     "evaluate",
     "fill",
@@ -108,6 +107,7 @@ __all__ = [
     "stream",
     "take_apart",
     "tile_levels",
+    "tile_of",
     "tile_slope",
     "world",
 ]

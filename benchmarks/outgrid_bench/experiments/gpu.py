@@ -22,7 +22,7 @@ from outgrid.config import RunOptions
 from outgrid.device import Device, Rectangle
 from outgrid.errors import DeviceError
 from outgrid.native import Buffer, as_array
-from outgrid.parts import chip_tile, generate_cuda, lookup
+from outgrid.parts import generate_cuda, lookup, tile_of
 from outgrid_bench.experiments.outcome import Experiment, Finding, Outcome, Settings, Timed, judged
 
 __all__ = ["GPU"]
@@ -202,7 +202,7 @@ def _kernels(settings: Settings, folder: Path, copies: float) -> list[GpuRow]:
         share = rates[APART] * moved / copies
         row = f"{name} {dtype}"
         rows.append(GpuRow(f"{row}, {APART}", rates[APART], "GLUP/s", "copies there", share, True))
-        if chip_tile(problem.stencil, dtype, problem.edges, problem.dtypes) is not None:
+        if tile_of(problem) is not None:
             gain = rates[TOGETHER] / rates[APART]
             what = f"{row}, {TOGETHER}"
             rows.append(GpuRow(what, rates[TOGETHER], "GLUP/s", APART, gain, True))

@@ -9,20 +9,9 @@ from outgrid.codegen.spelling import SPELLING
 from outgrid.stencil.expression import Access, Constant, Expression, Operation, Profile, nodes
 from outgrid.stencil.symbol import AXES
 
-__all__ = ["accesses", "statements"]
+__all__ = ["statements"]
 
 PLACE = {axis: axis for axis in AXES}
-
-
-def accesses(names: Names, stage: int) -> list[Access]:
-    """What the updates of a stage read, each once."""
-    found = {
-        node: None
-        for assignment in names.stages[stage]
-        for node in nodes(assignment.expression)
-        if isinstance(node, Access)
-    }
-    return list(found)
 
 
 def statements(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from textwrap import indent
 
-from outgrid.codegen.cell import accesses, statements
+from outgrid.codegen.cell import statements
 from outgrid.codegen.headers import included
 from outgrid.codegen.members import by_field, layers, pointers, row_images, uniform_struct
 from outgrid.codegen.names import Names
@@ -23,7 +23,7 @@ from outgrid.codegen.onchip import ChipUpdate
 from outgrid.errors import DefinitionError
 from outgrid.plan.onchip import chip_tile
 from outgrid.stencil.boundary import Edges
-from outgrid.stencil.expression import Access
+from outgrid.stencil.expression import Access, accesses
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES
 
@@ -135,7 +135,8 @@ class _Kernels:
         seen: set[str] = set()
         for name, row, column, field in (
             (self._place(access), *self.names.offset(access)[1:], access.field)
-            for access in accesses(self.names, stage)
+            for assignment in self.names.stages[stage]
+            for access in accesses(assignment.expression)
         ):
             if name in seen:
                 continue

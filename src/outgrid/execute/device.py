@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from bisect import bisect_right
 from collections import deque
@@ -25,7 +24,7 @@ from outgrid.observe.points import Points
 from outgrid.observe.watch import NOWHERE, Watch
 from outgrid.plan.device import LEAST_PLANES, between_bytes
 from outgrid.plan.model import Plan
-from outgrid.plan.onchip import ChipTile, chip_tile
+from outgrid.plan.onchip import ChipTile, tile_of
 from outgrid.plan.program import Advance, levels
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Trip
@@ -84,11 +83,6 @@ def _line(address: int, values: NDArray[np.generic]) -> Rectangle:
     return Rectangle(
         address, values.nbytes, values.ctypes.data, values.nbytes, values.nbytes, rows=1
     )
-
-
-def _held_bytes(store: HeldStore) -> int:
-    """Bytes of a field in memory."""
-    return math.prod(store.shape) * store.dtype.itemsize
 
 
 def _blocks(extents: Extents, block: Extents) -> Extents:
@@ -158,7 +152,7 @@ class DeviceKernel:
     def of(cls, device: Device, problem: Problem) -> DeviceKernel:
         """With the numbers of a problem."""
         points = Points.of(problem) if problem.sources or problem.receivers else None
-        tile = chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+        tile = tile_of(problem)
         if tile is not None and tile.shared_bytes > device.shared_bytes:
             tile = None
         return cls(device, parameter_table(problem), tile, points, Profiles.of(problem))
@@ -209,9 +203,9 @@ class DeviceSite:
     def reach(self, stores: Mapping[Key, Store]) -> Mapping[Key, Store]:
         """The stores through host memory."""
         held = [each for each in stores.values() if isinstance(each, HeldStore) and each.address]
-        if sum(map(_held_bytes, held)) <= PINNED_SHARE * memory_limit_bytes():
+        if sum(store.nbytes for store in held) <= PINNED_SHARE * memory_limit_bytes():
             for store in held:
-                if self._device.pin(store.address, _held_bytes(store)):
+                if self._device.pin(store.address, store.nbytes):
                     self._pinned[store.address] = store
         copied: dict[Key, Store] = {}
         for key, store in stores.items():
@@ -268,6 +262,7 @@ class Launches:
         self._kernel, self._device, self._trips = kernel, kernel.device, plan.schedule.trips
         self._tables = Tables(self._device)
         self._tile, self._between = kernel.tile, (0, 0)
+        self._parts: dict[int, int] = {}  # of so many planes
         self._attend, self._ahead = attend, ahead
         self._marks: deque[Hashable] = deque()
         self._row_bytes = 8 * kernel.parameters.shape[1]
@@ -347,10 +342,10 @@ class Launches:
             seen = level is not group[-1] and self._looks(level.trip, level.step)
             if level.rows != whole or not follows or seen:
                 return [first]
-        following = bisect_right(self._changes, first.done)
-        constant = all(step >= first.done + tile.levels for step in self._changes[following:][:1])
+        ends = (first.done, first.done + tile.levels - 1)
+        before, behind = (bisect_right(self._changes, step) for step in ends)
         chained = tile.chain([level.planes for level in group], passage.extents[0])
-        return group if chained and constant else [first]
+        return group if chained and before == behind else [first]
 
     def _slab(self, plan: Plan, window: DeviceWindow, level: Level, front: int) -> Any:
         """What the launches of a trip are given: a structure, to be completed by each."""
@@ -401,11 +396,11 @@ class Launches:
         copied = _blocks((slab.columns, slab.rows, 1), BLOCK)
         if slab.low[1] > 0:
             self._device.launch("outgrid_borders", copied, BLOCK, slab)
-        width, height = tile.stored
-        across = _blocks((slab.columns, slab.rows, 1), (width, height, 1))
-        parts = tile.parts(planes, across[0] * across[1], self._device.processors)
-        slab.deep = -(-planes // parts)
-        grid = (*across[:2], -(-planes // slab.deep))
+        x, y, _ = _blocks((slab.columns, slab.rows, 1), (*tile.stored, 1))
+        if planes not in self._parts:
+            self._parts[planes] = tile.parts(planes, x * y, self._device.processors)
+        slab.deep = -(-planes // self._parts[planes])
+        grid = (x, y, -(-planes // slab.deep))
         behind = slab.high[tile.levels] < slab.planes
         name = "outgrid_levels" if slab.low[1] > 0 or behind else "outgrid_levels_whole"
         self._device.launch(name, grid, tile.block, slab, tile.shared_bytes)

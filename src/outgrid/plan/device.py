@@ -95,10 +95,11 @@ def device_rate(
     seconds = moved / (PLAIN_SHARE * accelerator.memory_bandwidth)
     launches: float = len(stencil.stages)
     if tile is not None and slab >= LEAST_PLANES and depth >= tile.levels:
-        together = depth - depth % tile.levels
+        alone = depth % tile.levels
+        together = depth - alone
         filled = 1 + tile.levels * tile.lag / slab
-        seconds *= (together * filled / CHIP_GAIN + depth % tile.levels) / depth
-        launches *= (LAUNCHES * together / tile.levels + depth % tile.levels) / depth
+        seconds *= (together * filled / CHIP_GAIN + alone) / depth
+        launches *= (LAUNCHES * together / tile.levels + alone) / depth
     return 1 / max(seconds, launches * accelerator.launch_seconds / (slab * cells_per_plane))
 
 

@@ -18,8 +18,9 @@ from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.boundary import STORED, Edges
 from outgrid.stencil.expression import STEP, Access, Operation, Parameter, nodes
 from outgrid.stencil.model import Stencil
+from outgrid.stencil.problem import Problem
 
-__all__ = ["ChipTile", "chip_tile"]
+__all__ = ["ChipTile", "chip_tile", "tile_of"]
 
 LEVELS = 3
 """Of one launch. Results go to another ring than that which all blocks read, of two: the number is
@@ -157,6 +158,11 @@ class ChipTile:
         return True
 
 
+def tile_of(problem: Problem) -> ChipTile | None:
+    """The `chip_tile` of the stencil of a problem."""
+    return chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+
+
 def chip_tile(
     stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
 ) -> ChipTile | None:
@@ -177,7 +183,7 @@ def chip_tile(
     ):
         return None
     assignments = stencil.stages[0].assignments
-    found = dict.fromkeys(node for each in assignments for node in nodes(each.expression))
+    found = nodes(*(each.expression for each in assignments))
     read = [node for node in found if isinstance(node, Access)]
     changing = any(
         (isinstance(node, Parameter) and node.name == STEP.name)

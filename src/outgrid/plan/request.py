@@ -22,7 +22,7 @@ from outgrid.plan.device import (
 )
 from outgrid.plan.layout import window_bytes
 from outgrid.plan.model import Layout
-from outgrid.plan.onchip import ChipTile, chip_tile
+from outgrid.plan.onchip import ChipTile, tile_of
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.subgrid import Subgrid
 from outgrid.plan.sizing import Sizing
@@ -166,8 +166,7 @@ class Request:
     @cached_property
     def chip_tile(self) -> ChipTile | None:
         """The tile by which a device makes several levels in one launch."""
-        problem = self.problem
-        return chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+        return tile_of(self.problem)
 
     @property
     def streamed(self) -> str:

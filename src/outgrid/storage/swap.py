@@ -50,6 +50,11 @@ class HeldStore(LaidOut):
         return self._transfers.flush(self._file)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the field."""
+        return self._layout.nbytes
+
+    @property
     def address(self) -> int:
         """Where plane 0 lies in the memory of the process; 0 where it is not there."""
         return self._file.address

@@ -3,7 +3,7 @@
 import pytest
 
 import outgrid as og
-from outgrid.plan.onchip import SHARED_BYTES, ChipTile, Reached, chip_tile
+from outgrid.plan.onchip import SHARED_BYTES, ChipTile, Reached, tile_of
 from outgrid.stencil.catalog import lookup
 from outgrid.stencil.problem import Problem
 
@@ -14,7 +14,7 @@ def tile(rule, dtype="float64", boundary="dirichlet", **others):
     stencil = rule.trace(3)
     initial = dict.fromkeys((field.name for field in stencil.fields), 0.0)
     problem = Problem(rule, (12, 12, 12), dtype, 4, {}, boundary, initial, **others)
-    return chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+    return tile_of(problem)
 
 
 @og.stencil(ndim=3)
