@@ -244,7 +244,9 @@ class Strain:
 
 def strain(proc: Path = Path("/proc")) -> Strain:
     """What held this process up so far; 0 where this kernel does not tell."""
-    queued = [_read(path).split() for path in proc.glob("self/task/*/schedstat")]
+    threads = proc / "self/task"
+    names = os.listdir(threads) if threads.is_dir() else []
+    queued = [_read(f"{threads}/{name}/schedstat").split() for name in names]
     stolen = _read(proc / "stat").split("\n", 1)[0].split()[8:9]
     return Strain(
         sum(int(words[1]) for words in queued if len(words) > 1) / 1e9,
@@ -350,9 +352,10 @@ def _number(path: Path) -> int | None:
     return int(text) if text.isdigit() and int(text) < UNLIMITED_BYTES else None
 
 
-def _read(path: Path) -> str:
+def _read(path: Path | str) -> str:
     """The text of a small kernel file, "" where this kernel does not have it."""
     try:
-        return path.read_text().strip()
+        with open(path) as file:  # at each checkpoint: methods of Path take three times as long
+            return file.read().strip()
     except OSError:
         return ""

@@ -146,8 +146,7 @@ class Stencil:
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """Distinct profiles of all expressions, in order of first use."""
-        read = (profile for expression in self.expressions for profile in ex.profiles(expression))
-        return tuple(dict.fromkeys(read))
+        return _profiles(self)
 
     @property
     def given_profiles(self) -> tuple[Profile, ...]:
@@ -424,6 +423,11 @@ def _check_field(stencil: Stencil, field: Field, updated: bool, previous_read: b
 def _accesses(stencil: Stencil) -> tuple[Access, ...]:
     read = (access for expression in stencil.expressions for access in ex.accesses(expression))
     return tuple(dict.fromkeys(read))
+
+
+@lru_cache(maxsize=64)
+def _profiles(stencil: Stencil) -> tuple[Profile, ...]:
+    return ex.profiles(*stencil.expressions)
 
 
 @lru_cache(maxsize=64)
