@@ -14,10 +14,10 @@ import math
 import time
 from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid import Machine, Plan, Problem
 from outgrid.config import RunOptions

@@ -10,8 +10,9 @@ import ctypes
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from outgrid.parts import build, find_compiler
 

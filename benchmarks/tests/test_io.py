@@ -1,9 +1,9 @@
 import argparse
 import json
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid.errors import StoreError
 from outgrid.native import engines

@@ -7,11 +7,11 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from outgrid import pipeline
 from outgrid.comm import Comm, world

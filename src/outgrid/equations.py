@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, TypeAlias
+
+import msgspec
 
 from outgrid.definition import Definition
 from outgrid.errors import DefinitionError, UsageError
@@ -80,8 +81,7 @@ def from_sympy(
     return _Equations(sympy, equations, accuracy, spacing).stencil(name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
+class _Update(msgspec.Struct, frozen=True):
     """The new value of a field, of symbols for its own levels."""
 
     field: str

@@ -6,12 +6,12 @@ import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped, StoreError

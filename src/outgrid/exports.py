@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
@@ -37,8 +39,7 @@ LEAST_MEMORY_BYTES = 1 << 20
 PIECE_BYTES = 64 << 10  # of rows of a field in pieces that are read at once
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True):
     """What was written, how fast, and `notes` of what the new file does not tell."""
 
     path: str | Path
@@ -119,7 +120,7 @@ def convert(
     """Write the array in a file, or in an object store, as another format; see `export`."""
     if is_url(file.path):
         with tempfile.TemporaryDirectory() as folder:
-            copied = replace(file, path=str(fetch(file.path, Path(folder))))
+            copied = dataclasses.replace(file, path=str(fetch(file.path, Path(folder))))
             return convert(
                 copied,
                 to,
@@ -136,8 +137,7 @@ def convert(
     return _write({name: lambda: open_file(file)}, to, how, memory_bytes, overwrite, told)
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
+class _How(msgspec.Struct, frozen=True):
     """How arrays are stored."""
 
     chunks: int | Sequence[int] | None
@@ -313,13 +313,12 @@ def _field(result: Result, name: str) -> Source:
     return open_file(InputFile(str(path)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
+class _Pieces(msgspec.Struct, frozen=True):
     """A field that ranks have left in pieces."""
 
     joined: Joined
     dims: tuple[str, ...] = ()
-    coords: Coords = field(default_factory=dict[str, NDArray[Any]])
+    coords: Coords = msgspec.field(default_factory=dict[str, NDArray[Any]])
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -150,7 +150,9 @@ def _made_or_continued(task: Task, adjoint: str, *, resume: bool) -> Derivatives
         chosen = plan_of(task, adjoint).chosen
         task.comm.share(None)  # all have looked
         progress = new(task, chosen.lengths, chosen.name)
-    task = dataclasses.replace(task, cuts=dataclasses.replace(task.cuts, longest=progress.longest))
+    task = msgspec.structs.replace(
+        task, cuts=msgspec.structs.replace(task.cuts, longest=progress.longest)
+    )
     if progress.done:
         return _made(task, progress.value, progress.numbers, progress.strategy)
     write_coefficients(task)

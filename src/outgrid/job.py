@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -133,8 +132,7 @@ REPLACED = "problem.", "gradient."
 """How entries of tables are named that settings replace, but for those of `[run]`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """What a job file says: what is computed, and how.
 
     `gradient` are the entries of `[gradient]`, with whole paths; None where there is no such table.

@@ -7,9 +7,11 @@ import resource
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, fields
 
 from outgrid.errors import UsageError
 
@@ -48,16 +50,14 @@ _ASSUMED_L2_BYTES = 1 << 20
 _ASSUMED_L3_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(msgspec.Struct, frozen=True):
     """What lies between two ranks: bytes per second each way, and seconds until a message comes."""
 
     bandwidth: float = 1e9
     latency_seconds: float = 5e-5
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
+class Accelerator(msgspec.Struct, frozen=True):
     """A processor with memory of its own, "" where none was asked by ``name``.
 
     ``memory_bytes`` may be taken there. ``memory_bandwidth`` is that of its memory, ``bandwidth``
@@ -73,8 +73,7 @@ class Accelerator:
     launch_seconds: float = 4e-5
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What a plan needs to know about a machine.
 
     `memory_bytes` is what this process may use: the smaller of physical memory and the control
@@ -220,8 +219,7 @@ def device_bytes(proc: Path = Path("/proc")) -> tuple[int, int]:
     return int(counts.get("read_bytes", 0)), int(counts.get("write_bytes", 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Strain:
+class Strain(msgspec.Struct, frozen=True):
     """What held this process up so far.
 
     All its threads together were ready for ``queued_seconds`` and had no processor; whoever runs

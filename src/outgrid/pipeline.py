@@ -7,9 +7,10 @@ it with what is durable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions

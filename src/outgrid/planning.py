@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from outgrid import device
 from outgrid.comm import Comm
@@ -92,8 +92,7 @@ def _unknown(_: object) -> Mapping[str, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
+class Planning(msgspec.Struct, frozen=True):
     """What the plans of a run are chosen from, by all ranks of ``comm`` alike.
 
     ``shared`` where they share the grid, else one of them has it all. ``machine`` is what each can
@@ -112,7 +111,7 @@ class Planning:
     part: RankPart | None = None
     shares: Shares = _unknown
     copied: Copied = _unknown
-    _made: list[Made] = field(default_factory=list[Made], init=False, repr=False, compare=False)
+    _made: list[Made] = msgspec.field(default_factory=list[Made])
 
     @classmethod
     def of(
@@ -449,8 +448,7 @@ class Planning:
         return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """A problem in the form in which it is to be computed, and why."""
 
     problem: Problem

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["DEFAULT", "SCHEMES", "Scheme", "named_by_depth"]
 
 
-@dataclass(frozen=True, slots=True)
-class Scheme:
+class Scheme(msgspec.Struct, frozen=True):
     """A scheme of the name that users give, which a ``module`` of `plan/` chooses the plans of.
 
     Of ``blocks`` with halos, else of slabs. One that has a ``depth`` makes no other sweeps.

@@ -9,9 +9,9 @@ noticed at the first row that is read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import xxhash
 
 __all__ = ["UNSEALED", "Seal"]
@@ -19,8 +19,7 @@ __all__ = ["UNSEALED", "Seal"]
 MOST_STEPS = 1 << 18  # that are tried to name the step that a file is of
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(msgspec.Struct, frozen=True):
     """The values of ``name`` after ``step`` steps of ``run``; no run means a key of 0."""
 
     run: str = ""

@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,8 +36,7 @@ __all__ = ["Fired", "Iteration", "Misfit", "shots"]
 NAME = "shots.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(msgspec.Struct, frozen=True):
     """A shot whose gradient is finished: its number, how many of all `shots` are `done`, on all
     ranks, its value, the seconds so far, and those left by the mean of the ones before."""
 
@@ -134,8 +133,7 @@ def _fired(
     return comm.share(finished)[0]
 
 
-@dataclass(frozen=True)
-class _Each:
+class _Each(msgspec.Struct, frozen=True):
     """The gradients that are added up."""
 
     problems: Sequence[Problem]
@@ -288,8 +286,7 @@ def _shown(progress: bool | None, comm: Comm) -> Generator[Shown | None]:
         yield shown
 
 
-@dataclass(frozen=True, slots=True)
-class Iteration:
+class Iteration(msgspec.Struct, frozen=True):
     """An iteration of a minimisation: its number, from 1, the value there (None where the program
     asked for another one), the evaluations so far, and the model by name."""
 

@@ -12,7 +12,6 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,7 @@ MOST_POINTS = 10_000
 LONGEST_NAME = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """One combination of values of a sweep, and the job with them.
 
     ``values`` are given by the keys of entries, such as "problem.parameters.k".
@@ -56,13 +54,12 @@ class Point:
         return self.job.options.results
 
 
-@dataclass(slots=True)
-class Row:
+class Row(msgspec.Struct):
     """What has become of a point: "waiting", "finished" or "failed", with what was measured."""
 
     point: Point
     state: str = "waiting"
-    figures: dict[str, Any] = field(default_factory=dict[str, Any])
+    figures: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
     def finished(self, result: Result) -> None:
         """Take the figures of a run: steps, rate, time, and its reductions after the last step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = [
     "COPIED_TIERS",
@@ -15,8 +15,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(msgspec.Struct, frozen=True):
     """A tier of the name that users give, whose fields are ``words``.
 
     Its stores are made by the ``module`` of `storage/` of that name, unless a room of its own makes

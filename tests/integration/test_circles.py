@@ -1,7 +1,6 @@
 """What looks at cells, on grids whose strips, or planes, go round a circle."""
 
-import dataclasses
-
+import msgspec.structs
 import numpy as np
 import pytest
 
@@ -40,7 +39,7 @@ def problem(**given):
 
 def unreduced(**given):
     """The same without reductions, so that it may go on within a sweep."""
-    rule = dataclasses.replace(
+    rule = msgspec.structs.replace(
         driven.trace(), stages=tuple(Stage(each.assignments) for each in driven.trace().stages)
     )
     data = problem(**given)

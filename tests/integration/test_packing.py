@@ -2,11 +2,11 @@
 
 import errno
 import os
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import outgrid as og
 from outgrid import pipeline

@@ -3,14 +3,16 @@
 The suite draws some of the operations. OUTGRID_PREFIXES=1 draws three times as many.
 """
 
+import dataclasses
 import os
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from outgrid import pipeline
 from outgrid.build.compiler import build, find_compiler
@@ -98,7 +100,7 @@ class Rig:
         plan = pipeline.plan(rest, options, begin=left.begin)
         goes_on = plan.schedule.begin.begun
         begin = replace(left.begin, planes=plan.schedule.begin.planes) if goes_on else None
-        state = replace(left, begin=begin)
+        state = dataclasses.replace(left, begin=begin)
         stores: dict[tuple[str, int, int], Volatile] = {}
         seams: dict[tuple[str, int, int, int], Volatile] = {}
 
@@ -109,7 +111,7 @@ class Rig:
                     for (field, level, number), store in stores.items()
                 }
                 kept = {key: store.after_power_loss(self.choose) for key, store in seams.items()}
-                self.left.append(replace(state, files=files, seams=kept))
+                self.left.append(dataclasses.replace(state, files=files, seams=kept))
 
         def committed(point):
             nonlocal state

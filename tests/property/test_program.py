@@ -2,13 +2,13 @@
 
 import random
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.definition import stencil

@@ -1,7 +1,6 @@
 """Programs of several ranks, obeyed side by side in random orders with messages that take time."""
 
 import random
-from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, product
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
+from msgspec.structs import replace
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.kernel import generate

@@ -2,12 +2,12 @@
 
 import random
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import outgrid as og
 from outgrid import pipeline

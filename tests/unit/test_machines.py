@@ -1,9 +1,9 @@
 """Machines that files describe, and plans for them."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid import Problem
 from outgrid.cli import main

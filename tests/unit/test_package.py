@@ -65,7 +65,7 @@ def test_a_function_named_like_a_room_stays_one(name):
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-SLOW = ("concurrent", "matplotlib", "mpi4py", "msgspec", "psutil", "rich", "scipy", "xxhash")
+SLOW = ("concurrent", "matplotlib", "mpi4py", "psutil", "rich", "scipy", "xxhash")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ one has made of the source for this processor serves as well: results have the s
 
 from __future__ import annotations
 
+import msgspec
 import ctypes
 import hashlib
 import importlib.util
@@ -20,7 +21,6 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -49,8 +49,7 @@ MODEL = ("cpu family", "model\t", "stepping", "CPU part", "CPU variant", "CPU re
 NAME_DIGITS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
+class Compiler(msgspec.Struct, frozen=True):
     """A C++ compiler: the command and what it says of itself."""
 
     command: tuple[str, ...]
@@ -87,8 +86,7 @@ class Compiler:
         return f"{self.version}, {shlex.join((*self.command, *self.flags))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """A loaded kernel and the file it came from.
 
     ``compiler`` names the compiler that made it, with its flags; ``note`` says, where the kernel was

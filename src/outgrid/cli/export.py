@@ -4,8 +4,9 @@ import argparse
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
@@ -120,7 +121,7 @@ def bar() -> Generator[Callable[[int, int], None] | None]:
 def tell(exported: Any, arguments: argparse.Namespace) -> None:
     """Print what was written."""
     if arguments.json:
-        print_json({key: str(v) if key == "path" else v for key, v in asdict(exported).items()})
+        print_json(msgspec.to_builtins(exported, enc_hook=str))
     else:
         print(exported)
         for note in exported.notes:

@@ -2,8 +2,9 @@
 
 import argparse
 import sys
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from outgrid import pipeline
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json

@@ -12,7 +12,8 @@ loop: what is executed then fits the processor's store of decoded instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.codegen.interleave import interleaved, longest_chain, most_live, with_last_uses
 from outgrid.codegen.spelling import SPELLING
@@ -35,8 +36,7 @@ LEAST_PLANES = 4  # that are worth a loop
 PlaneKey = tuple[str, int, int]  # field, level, plane
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """What happens to each vector n of a block.
 
     In ``text``, ``@`` stands for the plane that is read and ``#0``, ``#1``... for ``weights``,
@@ -48,8 +48,7 @@ class Statement:
     weights: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """Statements over ``variables`` variables; variable ``results[n]`` ends as the n-th root.
 
     They keep vectors of ``rows`` rows to cut others out of them.
@@ -152,8 +151,7 @@ class _Near:
         return f"{again}read<{column}>(v{target}, {start}, {kept});"
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Statements that read ``planes`` one after the other, each in the same way."""
 
     statements: tuple[Statement, ...]  # of the first plane

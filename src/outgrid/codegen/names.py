@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.codegen.spelling import CELLS, ELEMENTARY
 from outgrid.errors import DefinitionError
@@ -24,8 +25,7 @@ from outgrid.stencil.model import Assignment, Field, Stencil
 from outgrid.stencil.symbol import AXES
 
 
-@dataclass(frozen=True, slots=True)
-class RingSlot:
+class RingSlot(msgspec.Struct, frozen=True):
     """Where a field's ring stands in the kernel's list of rings."""
 
     field: str

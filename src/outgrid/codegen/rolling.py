@@ -11,7 +11,9 @@ on the same operands, so the results are the same to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.stencil.expression import (
     OPERATIONS,
@@ -34,16 +36,14 @@ LEAST_LOADS = 3
 LEAST_CARRIED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """One value, ``expression`` at offset 0, and every node that is it at some offset in x."""
 
     expression: Expression
     cuts: dict[Expression, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(msgspec.Struct, frozen=True):
     """A value that a row computes, ``made``, and that is ``used`` by the next one."""
 
     made: Expression

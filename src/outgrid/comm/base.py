@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Memory of a message: ``rows`` of ``row_bytes``, one behind the other."""
 
     address: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -20,8 +20,7 @@ __all__ = ["Device", "Extents", "Rectangle", "bytes_at", "describe_device", "ope
 Extents = tuple[int, int, int]  # along x, y and z
 
 
-@dataclass(frozen=True, slots=True)
-class Rectangle:
+class Rectangle(msgspec.Struct, frozen=True):
     """``rows`` rows of ``row_bytes`` to copy, a stride apart on either side; all in bytes."""
 
     to: int

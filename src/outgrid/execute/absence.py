@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
 from itertools import product
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,8 +39,7 @@ class Remains(IntEnum):
         return cls.PLANES if schedule.whole_planes else cls.ROWS
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(msgspec.Struct, frozen=True):
     """The grid cut at the ends of regions, and what is absent in which part.
 
     A kind of fields is absent in a part where the stencil reads none of them. Columns are cut at
@@ -121,8 +120,7 @@ class Absence:
         return {"region_parts": chosen.ctypes.data, **dict(sizes)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
+class _Box(msgspec.Struct, frozen=True):
     """Cells from which a stencil may read those of a box of a region, by axis."""
 
     extents: tuple[int, ...]

@@ -13,13 +13,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.build import kept
 from outgrid.build.compiler import find_compiler, processor
@@ -152,8 +152,7 @@ def _level_by_level(problem: Problem, groups: Sequence[int]) -> list[Trial]:
     return trials
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """A tile, as in a `Sample`, over slabs of ``slab`` planes; 0 for a front that is not broken."""
 
     levels: int

@@ -7,9 +7,9 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,8 +91,7 @@ def _blocks(extents: Extents, block: Extents) -> Extents:
     return x, y, z
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """What a stage updates of a step of a sweep, in one slab."""
 
     trip: Trip
@@ -131,8 +130,7 @@ class DeviceWindow(Rings):
             self._device.release(self._held.pop())
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceKernel:
+class DeviceKernel(msgspec.Struct, frozen=True):
     """What updates are made with on a device, whose kernels are loaded there.
 
     ``parameters`` has one row per step of the run, as `Problem.parameter_table` gives it. There are

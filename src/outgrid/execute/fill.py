@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, cycle
 from math import prod
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, InfeasiblePlan, meaning
@@ -41,8 +42,7 @@ EVALUATING_BYTES = 32 << 20
 Seen = Callable[[Arrival, range, range, NDArray[np.generic]], None]
 
 
-@dataclass(slots=True)
-class Filled:
+class Filled(msgspec.Struct):
     """What the fill made and noticed; blocks of zeroes count as written, also where new files hold
     them without being written."""
 
@@ -57,8 +57,7 @@ def initial_name(arrival: Arrival) -> str:
     return arrival.field + (PREVIOUS if arrival.level < 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class InitialValues:
+class InitialValues(msgspec.Struct, frozen=True):
     """Where the initial values of a ``problem`` come from, of what is ``held`` (else of all of it).
 
     ``given`` replaces some of them by those of files. ``inputs`` are the files and arrays of the
@@ -68,7 +67,7 @@ class InitialValues:
 
     problem: Problem
     held: Box | None = None
-    given: Mapping[str, Joined] = field(default_factory=dict[str, Joined])
+    given: Mapping[str, Joined] = msgspec.field(default_factory=dict[str, Joined])
     inputs: Inputs | None = None
     bands: Callable[[str], Bands | None] = lambda _: None
     threads: int = 1
@@ -127,8 +126,7 @@ def _alike(values: InitialValues, arrivals: Iterable[Arrival]) -> Iterable[list[
     return alike.values()
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """Values that are there to be read: those of a box, of shape (planes, rows, x).
 
     ``begin`` says which box is read next. ``chunk`` says which planes and rows are best read

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.build.compiler import Library
@@ -39,8 +40,7 @@ ORDERS = {"level": 0, "diamond": 1, "front": 2}
 Slab = structure("cpu/slab.hpp")
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(msgspec.Struct, frozen=True):
     """Updates the planes of a window.
 
     ``parameters`` has one row per step of the run, as `Problem.parameter_table` gives it. With

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from outgrid.config import RunOptions
@@ -32,8 +32,7 @@ from outgrid.storage.sums import sums_path
 __all__ = ["Lying", "copied", "lying"]
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """What a finished run has left: the level ``name`` of its ``problem``, in its folder."""
 
     folder: Path
@@ -47,8 +46,7 @@ class Left:
         return self.name.removesuffix(PREVIOUS)
 
 
-@dataclass(frozen=True, slots=True)
-class Lying:
+class Lying(msgspec.Struct, frozen=True):
     """Numbers one behind the other in a file, the last axis first; a run may have ``left`` them."""
 
     place: Uncopied

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
@@ -40,8 +41,7 @@ class Tickets(Protocol):
 W = TypeVar("W", bound=Places)
 
 
-@dataclass(frozen=True, slots=True)
-class Sparing:
+class Sparing(msgspec.Struct, frozen=True):
     """Leaves out transfers of planes that are ``still`` in the window and in a store."""
 
     still: StillPlanes
@@ -73,8 +73,7 @@ def _unsealed(_plan: Plan, _move: Move) -> Seal:
     return UNSEALED
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy(Generic[W]):
+class Hierarchy(msgspec.Struct, Generic[W], frozen=True):
     """The memory of a run: a window, and the stores that its planes come from and go to.
 
     The stores were made with ``transfers``; ``seams`` are those of what lies at cuts, where there
@@ -86,7 +85,7 @@ class Hierarchy(Generic[W]):
     window: W
     stores: Mapping[StoreKey, Store]
     transfers: Tickets
-    seams: Mapping[SeamKey, Store] = field(default_factory=dict[SeamKey, Store])
+    seams: Mapping[SeamKey, Store] = msgspec.field(default_factory=dict[SeamKey, Store])
     seal: Sealing = _unsealed
     origin: tuple[int, int] | None = None
     sparing: Sparing | None = None

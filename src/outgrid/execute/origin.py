@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +11,7 @@ from outgrid.stencil.problem import Problem
 MARGIN = 128  # cells, more than a block of vectors
 
 
-@dataclass(frozen=True, slots=True)
-class Profiles:
+class Profiles(msgspec.Struct, frozen=True):
     """The profiles of a problem, in the order of its stencil, and their addresses.
 
     Each goes on with its last number for some vectors: rows are computed in whole ones.

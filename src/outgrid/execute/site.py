@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from outgrid.execute.moves import Hierarchy, Tickets
 from outgrid.execute.streaming import Updates

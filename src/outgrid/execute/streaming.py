@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, runtime_checkable
+
+import msgspec
 
 from outgrid.comm import Comm, Serial
 from outgrid.errors import ExecutionError, Stopped
@@ -78,8 +79,7 @@ class Ending(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far a run has come. Seconds and bytes are those of the sweeps so far.
 
     ``processor_seconds`` are those of all threads of the process.
@@ -133,8 +133,7 @@ class SweepListener(Protocol):
     def swept(self, reading: Reading, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Callbacks(Generic[W]):
+class Callbacks(msgspec.Struct, Generic[W], frozen=True):
     """Who hears of a run, and when.
 
     ``committed(point)`` is called when everything up to a point is durable in its stores and has to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from outgrid.machine import Strain
 
@@ -11,8 +11,7 @@ from outgrid.machine import Strain
 CAUSES = ("get", "put", "exchange", "agree")
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What the executor measured. ``waited_for`` has seconds by cause, to the very end."""
 
     seconds: float = 0.0
@@ -20,11 +19,11 @@ class Tally:
     wait_seconds: float = 0.0
     processor_seconds: float = 0.0
     compute_processor_seconds: float = 0.0
-    strain: Strain = field(default_factory=Strain)
+    strain: Strain = msgspec.field(default_factory=Strain)
     read_bytes: int = 0
     written_bytes: int = 0
     row_updates: int = 0
-    waits: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    waits: list[tuple[int, float]] = msgspec.field(default_factory=list[tuple[int, float]])
     sent_bytes: int = 0
     received_bytes: int = 0
-    waited_for: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
+    waited_for: dict[str, float] = msgspec.field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))

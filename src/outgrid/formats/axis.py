@@ -1,17 +1,17 @@
 """Axes of arrays: their names, and where their cells lie."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 __all__ = ["Along", "Axis", "told_apart"]
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """Cell k lies at `origin` + k `spacing`, in `units`, which may be nothing.
 
     That is `shift` cells beside those of the grid, for fields of a staggered one.
@@ -46,8 +46,7 @@ class Axis:
         return replace(self, origin=first, spacing=self.spacing * cells.step)
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
+class Along(msgspec.Struct, frozen=True):
     """Numbers along an axis that are no place on it: where each receiver is, for example."""
 
     name: str

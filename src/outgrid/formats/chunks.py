@@ -14,13 +14,13 @@ import fcntl
 import mmap
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
 from threading import Lock, local
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +57,7 @@ def _piece_bytes(chunk_bytes: int, memory_bytes: int) -> int:
     return max(most_bytes(chunk_bytes), min(PIECE_BYTES, memory_bytes // PIECES_OF_MEMORY))
 
 
-@dataclass(slots=True)
-class _File:
+class _File(msgspec.Struct):
     """A file being written: where its chunks are, how many are not there yet, where it ends.
 
     `claimed` are its bytes in whole blocks, of which the last one may be used in part.
@@ -73,8 +72,7 @@ class _File:
     end: int = 0
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(msgspec.Struct):
     """The memory of a thread: one chunk, and those that it has encoded for a file.
 
     `begun` are their numbers in the file, and the bytes of the memory that are theirs. The `other`
@@ -85,7 +83,7 @@ class _Worker:
     memory: NDArray[np.uint8]
     file: _File | None = None
     used: int = 0
-    begun: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    begun: list[tuple[int, int, int]] = msgspec.field(default_factory=list[tuple[int, int, int]])
     other: NDArray[np.uint8] | None = None
     writing: Future[None] | None = None
 

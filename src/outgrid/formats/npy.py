@@ -7,10 +7,10 @@ begins at a block. Nothing is ever unpickled.
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -47,8 +47,7 @@ _MOST_BITS = 128  # of an extent, which a message can still spell
 _DEEPEST_NESTING = 8  # a parser given thousands of brackets may exhaust the C stack
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What a .npy file says of itself; data begins `data_offset` bytes into it."""
 
     shape: tuple[int, ...]

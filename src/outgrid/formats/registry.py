@@ -6,11 +6,12 @@ Others add theirs by an entry point of the group `outgrid.formats` that gives a 
 import importlib
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
+
+import msgspec
 
 from outgrid.errors import UsageError
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["BUILT_IN", "Format", "format_of", "formats", "library", "suffixes", "written"]
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """A format of files: what they are called, and the module that opens them.
 
     `module` has a function `open_source(file: InputFile) -> Source`. `extra` is the extra of this

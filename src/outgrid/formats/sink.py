@@ -6,12 +6,12 @@ import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, BinaryIO, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,8 +49,7 @@ BOX_BYTES = 8 << 20  # that are still in a cache when they are encoded
 BOXES_OF_A_THREAD = 8  # at least, so that threads end at about the same time
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(msgspec.Struct, frozen=True):
     """How chunks are compressed: a name such as "zstd", and a level, if one is wanted."""
 
     name: str = "none"
@@ -76,8 +75,7 @@ class Codec:
             raise UsageError(f"the level of {self.name} must be within -7 to 22, not {self.level}")
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """An array that is going to be written: what it is, and how it is to be stored.
 
     `chunks` are cells along each axis, or nothing where the format stores it in one piece; where a
@@ -94,7 +92,7 @@ class Array:
     shards: bool = True
     levels: bool = False
     memory_bytes: int = 256 << 20
-    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     along: tuple[Along, ...] = ()
 
     @property
@@ -147,8 +145,7 @@ class Output(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Written:
+class Written(msgspec.Struct):
     """A sink that a function writes, box by box."""
 
     chunk: tuple[int, ...]
@@ -162,8 +159,7 @@ class Written:
         self.put(box, values)
 
 
-@dataclass(slots=True)
-class Into:
+class Into(msgspec.Struct):
     """A sink that is an array of a library, which is written by slices: the twin of `Sliced`."""
 
     path: Path
@@ -179,8 +175,7 @@ class Into:
             self.array[slices(box)] = values
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True):
     """A sink of numbers that lie one behind the other in a file: the twin of `Straight`.
 
     They begin `offset` bytes into it, and are written without a library.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.decoding import decoded_table
 from outgrid.errors import StoreError, UsageError
@@ -58,8 +60,7 @@ _DISK_KINDS: Mapping[str, Any] = {
 _NETWORK_KINDS: Mapping[str, Any] = {"bandwidth": _RATE, "latency": _TIME}
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(msgspec.Struct, frozen=True):
     """Nodes that are all alike, and what joins them.
 
     ``disk_bytes`` are there for the working files of each node, None where nobody says.
@@ -70,13 +71,12 @@ class Site:
     name: str
     machine: Machine
     nodes: int = 1
-    network: Network = field(default_factory=Network)
+    network: Network = msgspec.field(default_factory=Network)
     disk_bytes: int | None = None
     endurance_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Disk:
+class _Disk(msgspec.Struct, frozen=True):
     read: float
     write: float
     mixed: float

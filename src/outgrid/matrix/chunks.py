@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from outgrid.errors import StoreError, UsageError
@@ -28,8 +28,7 @@ __all__ = [
 MARK, MARK_BYTES = "\noutgrid: ", 128
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """Rows from `first_row` on, as they lie in a file.
 
     `shape` is that of the file's memory: a file in Fortran order is the transposed matrix in C
@@ -55,8 +54,7 @@ class Part:
         return self.shape[1] * self.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """`rows` of the whole matrix, `nbytes` of a file from `offset` on."""
 
     rows: range

@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 __all__ = ["Event", "ahead", "applied", "in_turns"]
 
@@ -28,8 +29,7 @@ class _End:
 _END: Final = _End()
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One stage at work on one item; `begin` and `end` are seconds of time.perf_counter."""
 
     stage: str

@@ -21,9 +21,9 @@ place           results go where they belong, on all ranks at once; what the rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,8 +55,7 @@ Arriving = Callable[[Get, Window], None]
 Leaving = Callable[[Put, Window], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(msgspec.Struct, frozen=True):
     """What a commit stands for: ``sweeps`` of this process, ``steps`` of the run.
 
     Of the sweep after them, of ``depth`` steps, planes below ``planes`` are there as well.
@@ -68,12 +67,11 @@ class Reached:
     planes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(msgspec.Struct, frozen=True):
     """What the record says of what was left, as `Record` has it."""
 
-    checksums: dict[str, str] = field(default_factory=dict[str, str])
-    seals: dict[str, Seal] = field(default_factory=dict[str, Seal])
+    checksums: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    seals: dict[str, Seal] = msgspec.field(default_factory=dict[str, Seal])
     ended: str = ""
     preview: str | None = None
     warnings: tuple[str, ...] = ()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +10,7 @@ from outgrid.stencil.points import corners
 from outgrid.stencil.problem import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(msgspec.Struct, frozen=True):
     """Cells as rows of (field, plane, row, column), in the order of the problem.
 
     ``amounts`` and ``samples`` have one row per step; what stands in ``samples`` is valid for the

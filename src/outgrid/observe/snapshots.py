@@ -8,11 +8,12 @@ disk. What a sweep repeats after a crash, or a halo computes twice, writes the s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.comm import Comm
@@ -181,8 +182,7 @@ class Snapshots(Observer):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTable:
+class SnapshotTable(msgspec.Struct, frozen=True):
     """The snapshots that a process has to take, and the ``outlet`` that a kernel leaves them by.
 
     ``rows`` has one for each: the generated ``struct Snapshot``.

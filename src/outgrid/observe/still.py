@@ -16,11 +16,12 @@ for, as far as the sweep before has told what it leaves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.config import RunOptions
@@ -79,8 +80,7 @@ class Still(Observer):
 Level = tuple[str, int]  # a field and a time level of it that come with a state: 0 or -1
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """The planes that those of a step hang on, of each level that a sweep begins with.
 
     Per step, from 1 on, stage and level: all from ``low`` to ``high`` planes further, none if that

@@ -7,8 +7,7 @@ gone at its end, as a condition may have it, are not noticed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from outgrid.axes import exchanged
@@ -22,8 +21,7 @@ NOWHERE = np.iinfo(np.int64).max
 RESIDENT_STEPS = 64
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, order=True):
     """Where a value is not finite: ``step`` counts from 1, on from the plan's state 0.
 
     Places are ordered as they are made: by step, stage and cell.

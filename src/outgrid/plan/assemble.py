@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from outgrid.lines import format_count, format_share
 from outgrid.plan.calibration import Calibration

@@ -17,8 +17,9 @@ blocks, which are of one size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
+
+from msgspec.structs import replace
 
 from outgrid.plan.instruction import (
     Advance,

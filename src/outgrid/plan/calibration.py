@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from outgrid.plan.cost import slabbed_rate
 from outgrid.plan.model import MOST_GROUP, Tile
@@ -10,8 +10,7 @@ from outgrid.plan.model import MOST_GROUP, Tile
 DISTURBING_SHARE = 0.1  # of the processors, taken by other programs
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """Updates per second of diamonds of ``levels`` levels, ``planes`` per step of the front.
 
     Measured with a front that is not broken by slabs. ``levels`` 1 stands for the plain sweep,
@@ -39,8 +38,7 @@ class Sample:
         return self.updates_per_second * min(1.0, depth / (2 * self.levels))
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True):
     """What was measured of a kernel on rows like those of the problem, with the plan's threads.
 
     Over slabs of n planes one update takes ``border_seconds / n`` more than on an unbroken front:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
+
+import msgspec
 
 from outgrid.plan.commits import committing_seconds
 from outgrid.plan.cost import (
@@ -37,8 +38,7 @@ EXCHANGE_BUFFERS = 2
 PIECE_BYTES = 64 << 10
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, dict=True):
     """One way to run the problem by a ``scheme``: sized, and priced once that is asked for.
 
     Most candidates do not fit, and pricing many strips takes longer than sizing them.

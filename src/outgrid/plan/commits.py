@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.config import RunOptions
 from outgrid.machine import Machine
@@ -15,8 +16,7 @@ COMMIT_SECONDS = 30.0
 SEEN_BYTES = 8  # of a number that is seen in a step
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(msgspec.Struct, frozen=True):
     """Where a run goes on within a sweep of ``depth`` steps.
 
     All is there that its first ``part`` trips leave, and what the next one leaves in planes below

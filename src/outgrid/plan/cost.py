@@ -15,7 +15,8 @@ of dz planes move ``(dz + H*r)/(H*dz)`` of that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.machine import Machine
 from outgrid.plan.layout import ITEM_BYTES
@@ -41,8 +42,7 @@ LEAVING_BANDWIDTH = 4e9
 UNPACKING_BANDWIDTH = 4.5e9
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Updates per second that bound a problem on a machine, by resource."""
 
     cores: float
@@ -160,8 +160,7 @@ def packing_seconds(machine: Machine, nbytes: float, packed_bytes: float) -> flo
     return transfer_seconds(machine, nbytes, packed_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(msgspec.Struct, frozen=True):
     """What a plan moves: bytes in ``trips`` of the grid through the window.
 
     A slab is ``slab_share`` of a trip, all of it where the grid is resident in one slab. Of the
@@ -176,8 +175,7 @@ class Movement:
     summed_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Computing:
+class Computing(msgspec.Struct, frozen=True):
     """Cell ``updates`` in so many ``sweeps``, of which ``threads`` make ``rate`` per second.
 
     ``fill_share`` is the share of a sweep in which the window fills and computing is not at its
@@ -191,8 +189,7 @@ class Computing:
     threads: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(msgspec.Struct, frozen=True):
     """Seconds of messages between ranks, and of copies to and from a device, beside all else.
 
     For other ranks a run waits ``wait_seconds``, with nothing beside.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Advance, Commit, Get, Put, Receive, Send, program

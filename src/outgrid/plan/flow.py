@@ -7,9 +7,10 @@ that is a get or a put, or between ranks a receive or a send, is what a program 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
+
+import msgspec
 
 from outgrid.plan.schedule.model import ACROSS, Passage, Schedule
 from outgrid.plan.schedule.rings import Arrival, Ring
@@ -22,8 +23,7 @@ RECENT_TRIPS = 3  # whose flows are kept
 Place = tuple[str, int, SeamKey | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """What enters or leaves the window with one trip: ``planes`` Z, with ``Z + lag`` in a slab.
 
     What leaves goes to its place, or to the rank ``peer``, who holds it a ``turn`` on; by front

@@ -7,7 +7,6 @@ they were made of, so names here stay when classes change.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -28,7 +27,7 @@ Shape = TypeVar("Shape")
 
 def of(plan: Any) -> dict[str, Any]:
     """The form of a plan."""
-    plain = asdict(plan)
+    plain = msgspec.to_builtins(plan)
     schedule = plain["schedule"]
     for name, shifts in SKEWS.items():
         moves = schedule[name]
@@ -57,6 +56,6 @@ def read(plain: Mapping[str, Any], kind: type[Shape]) -> Shape:
     given[LIMIT[0]] = plain[LIMIT[1]]
     parts = get_type_hints(kind)
     for name in FLAT:
-        members = fields(parts[name])
-        given[name] = {field.name: given[field.name] for field in members if field.name in given}
+        members = parts[name].__struct_fields__
+        given[name] = {member: given[member] for member in members if member in given}
     return msgspec.convert({name: given[name] for name in parts if name in given}, kind)

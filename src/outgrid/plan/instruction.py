@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.model import Schedule
@@ -12,8 +13,7 @@ from outgrid.plan.schedule.subgrid import Box, common
 from outgrid.plan.schedule.trip import Point, Trip
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """Numbers of leading instructions of each kind that must be complete."""
 
     advanced: int = 0
@@ -24,8 +24,7 @@ class Gate:
     received: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """Planes [first, last) and ``rows`` of a field's ``level``, between a ring and a place.
 
     Planes and rows are those of the trip. In their place, which is the file of ``state`` or the one
@@ -56,18 +55,15 @@ class Move:
         return self.count * plan.layout.of(self.field).row_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Get(Move):
+class Get(Move, frozen=True):
     """Read into a ring."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put(Move):
+class Put(Move, frozen=True):
     """Write from a ring; the rows are part of ``state`` from then on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send(Move):
+class Send(Move, frozen=True):
     """Give planes of ``state`` from a ring to ``peer``, as a part of the message of ``piece``.
 
     Round a ring of ranks ``peer`` holds them a ``turn`` on.
@@ -78,16 +74,14 @@ class Send(Move):
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Receive(Move):
+class Receive(Move, frozen=True):
     """Take a message of planes of ``state``, or a seam, from ``peer``, and write them in place."""
 
     peer: int
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """The share of one trip in an advance: its own front positions [first, last).
 
     Steps ``since`` to ``until`` are made, to the last one of the trip where that is None.
@@ -105,8 +99,7 @@ class Stretch:
         return range(self.since, (self.until or self.trip.depth) + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(msgspec.Struct, frozen=True):
     """Move the front over one slab: all levels of every trip that is under it."""
 
     index: int
@@ -114,8 +107,7 @@ class Advance:
     gate: Gate
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """Flush what was written and say, durably, that everything up to ``point`` is there.
 
     Of several ranks each says so of its own planes, and is done when all have said it.
@@ -126,8 +118,7 @@ class Commit:
     gate: Gate
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """A run that has to stop here may commit ``point``; one that goes on has nothing to do."""
 
     point: Point

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.axes import exchanged
 from outgrid.lines import format_work
@@ -22,8 +23,7 @@ from outgrid.units import format_bytes
 MOST_RINGS = 16  # that a notebook shows
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """How a plane lies in the window. Rows are ``row_stride_bytes`` apart, planes ``pitch_bytes``.
 
     That is said of fields that are kept in the type that is computed in; those ``apart`` have sizes
@@ -49,8 +49,7 @@ class Layout:
         return next((layout for layout in self.apart if layout.field == field), self)
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
+class Apart(msgspec.Struct, frozen=True):
     """How a field lies in the window that is kept in a ``dtype`` of its own; see `Layout`."""
 
     field: str
@@ -63,8 +62,7 @@ class Apart:
 MOST_GROUP = 8  # planes that a row may be updated in at once
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(msgspec.Struct, frozen=True):
     """Order of the updates inside a slab.
 
     ``level``: level after level, stage after stage over the whole slab. ``front``: level after
@@ -88,8 +86,7 @@ class Tile:
     stream: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLevel:
+class DeviceLevel(msgspec.Struct, frozen=True):
     """The window lies on a device, of whose ``memory_bytes`` the plan takes ``used_bytes``.
 
     Transfers pass through ``parts`` pieces of ``part_bytes`` in the memory of the process.
@@ -107,8 +104,7 @@ class DeviceLevel:
         return self.parts * self.part_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """What the cost model expects. Seconds exclude the initial fill."""
 
     seconds: float
@@ -125,8 +121,7 @@ class Prediction:
         return replace(self, seconds=self.seconds + seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What is computed: the problem by its digest, and how much that is."""
 
     problem_digest: str
@@ -136,8 +131,7 @@ class Work:
     flops: int
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What the process takes of the memory that it may take, ``limit_bytes``.
 
     That is ``fixed_bytes`` in any case. Of a window that is larger than memory ``held_bytes`` are
@@ -161,8 +155,7 @@ class Memory:
         return max(self.window_bytes, self.limit_bytes - others)
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True):
     """What is kept on disk, and what moves.
 
     That is what files begin with, packed copies of coefficients, what sweeps read and write, what
@@ -182,8 +175,7 @@ class Volume:
     received_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that an executor needs to know: a schedule, in bytes and seconds as well.
 
     ``tier`` is where the fields live: "direct", "mmap", "swap" or "remote" (of which ``keep``

@@ -9,9 +9,10 @@ of AN5D (Matsumura et al., CGO 2020) and EBISU (Zhang et al., ICS 2023).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+
+import msgspec
 
 from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.schedule.lifetime import ring_count
@@ -36,8 +37,7 @@ MOST_READS = 40  # of a cell: with more the registers do not suffice
 MOST_REACH = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(msgspec.Struct, frozen=True):
     """A field that is updated, and the planes ``above`` and ``below`` in which it is read."""
 
     name: str
@@ -45,8 +45,7 @@ class Reached:
     below: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChipTile:
+class ChipTile(msgspec.Struct, frozen=True):
     """The tile of a block: ``across`` columns, and ``down`` threads of ``rows`` rows each.
 
     ``fields`` are updated, of ``item_bytes``. Updates read ``reach`` cells far in a plane, and

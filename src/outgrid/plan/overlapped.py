@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -40,8 +40,7 @@ NAME = "overlapped"
 MESSAGES_SHARE = 16  # of the memory limit is what messages between ranks may take
 
 
-@dataclass(frozen=True)
-class _Blocking:
+class _Blocking(msgspec.Struct, frozen=True):
     """The inputs of one decision."""
 
     request: Request

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import import_module
 from typing import Protocol, cast
+
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.machine import Accelerator, Machine

@@ -11,11 +11,11 @@ bounds depth and slab; then the grid is cut so that all have the same to do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -33,8 +33,7 @@ from outgrid.stencil.problem import Problem
 ALIKE = 1.01  # prices that are taken for equal: then the rows are cut into fewer parts
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
+class Ranks(msgspec.Struct, frozen=True):
     """The ranks of a run, which ``rank`` is one of, and what all of them can count on.
 
     ``disk_bytes`` is what each may fill with working files, None where that is not bounded.
@@ -95,8 +94,7 @@ def plan_rank(
     return replace(chosen, notes=(*chosen.notes, *why))
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(msgspec.Struct, frozen=True):
     """One way to cut the grid, and what goes over the cuts: what the slowest rank plans, where that
     depth is cut for, and the ``part`` that had to choose it."""
 

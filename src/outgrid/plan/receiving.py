@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.flow import Flow, Flows
 from outgrid.plan.instruction import Gate, Receive, opposes
@@ -15,8 +17,7 @@ from outgrid.plan.schedule.share import Share, Shares
 from outgrid.plan.schedule.trip import Trip
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
+class _Message(msgspec.Struct, frozen=True):
     """Planes and rows that come from ``peer`` into a ring's share of a seam, or to a level.
 
     They are needed before plane ``due`` is read.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+
+import msgspec
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -40,8 +41,7 @@ QUIET_SHARE = 0.8
 MOST_LISTED = 1 << 14  # sweeps; beyond them their list is looked at before it is made
 
 
-@dataclass(frozen=True, slots=True)
-class RankPart:
+class RankPart(msgspec.Struct, frozen=True):
     """What one of several ranks is to plan: its ``subgrid``.
 
     Where ``depths``, ``slab`` and the (planes, rows) of a ``block`` are given, they were chosen for
@@ -56,8 +56,7 @@ class RankPart:
     block: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, dict=True):
     """The inputs of one decision; see `outgrid.plan.planner.plan`.
 
     Grids that are streamed in whole planes read ``packed`` coefficients packed, into such a share
@@ -72,7 +71,7 @@ class Request:
     begin: Begin | None = None
     part: RankPart | None = None
     accelerator: Accelerator | None = None
-    packed: Mapping[str, float] = field(default_factory=dict[str, float])
+    packed: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
 
     @cached_property
     def sizing(self) -> Sizing:

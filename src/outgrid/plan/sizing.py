@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.plan.layout import layout
 from outgrid.plan.model import Layout
@@ -27,8 +28,7 @@ from outgrid.plan.traffic import Traffic
 from outgrid.stencil.problem import Problem
 
 
-@dataclass(frozen=True)
-class Sizing:
+class Sizing(msgspec.Struct, frozen=True, dict=True):
     """What follows from a problem alone, for any depth and slab; remembers what it derived.
 
     Of a ``subgrid``, if there is one, else of the whole grid. Where ``partial``, planes in which a

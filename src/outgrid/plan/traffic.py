@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from math import ceil
+
+import msgspec
 
 from outgrid.plan.schedule.model import Passage, Schedule
 from outgrid.plan.schedule.rings import parts_within
@@ -17,8 +18,7 @@ from outgrid.plan.schedule.subgrid import common
 from outgrid.tiers import PASSING_TIERS
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(msgspec.Struct, frozen=True, dict=True):
     """What moves by a schedule whose fields have rows of so many bytes in files.
 
     Of ``packed`` coefficients only a share of the bytes is read: that of their packed copies.
@@ -26,7 +26,7 @@ class Traffic:
 
     schedule: Schedule
     row_bytes: Mapping[str, int]
-    packed: Mapping[str, float] = field(default_factory=dict[str, float])
+    packed: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
 
     @property
     def arriving_bytes(self) -> int:

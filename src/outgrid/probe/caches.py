@@ -6,22 +6,21 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 # A plateau less than this above memory is no cache to plan for.
 VISIBLE_GAIN = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """A core's rate in bytes per second over a working set in bytes."""
 
     set_bytes: int
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(msgspec.Struct, frozen=True):
     """Working sets that a core keeps, in bytes, and its rate over them; see `Machine`."""
 
     l2_bytes: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from outgrid.config import DEFAULT_QUEUE_DEPTH, DEFAULT_REQUEST_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(msgspec.Struct, frozen=True):
     """Sizes in bytes, times in seconds; the defaults end within 15 seconds on two cores.
 
     Every quantity is measured `rounds` times, in rounds that take turns over all quantities: what

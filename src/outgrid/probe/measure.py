@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from outgrid.durable import existing
 from outgrid.machine import describe_machine

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import statistics
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.build.compiler import build, find_compiler
 from outgrid.codegen.headers import included
@@ -73,8 +74,7 @@ extern "C" int outgrid_scale(const Team* team, double* base, std::int64_t stride
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRates:
+class MemoryRates(msgspec.Struct, frozen=True):
     """`bandwidth` of all cores from memory, and a core's rate against its working set."""
 
     bandwidth: float

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from outgrid.build.kept import cache_folder, decoded, elsewhere, keep
 from outgrid.durable import existing
@@ -29,8 +29,7 @@ MEASURED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """What a profile holds for: another processor, kernel or disk has other rates."""
 
     cpu: str
@@ -57,8 +56,7 @@ class Key:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """What a probe found.
 
     `rates` holds the entries of `Machine` that were measured: those of the disk, or all;
@@ -95,7 +93,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return asdict(self)
+        return msgspec.to_builtins(self)
 
 
 def known_machine(scratch: Path | None) -> Machine:

@@ -11,11 +11,11 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from outgrid.durable import replace_file
@@ -33,8 +33,7 @@ REQUESTS_PER_TICKET = 4
 MARK_BYTES = 4096  # of a manifest, about
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchRates:
+class ScratchRates(msgspec.Struct, frozen=True):
     """Bytes per second by kind of transfer, and the seconds of a commit behind written data."""
 
     bandwidth: dict[Kind, float]
@@ -44,8 +43,7 @@ class ScratchRates:
     direct: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseFile:
+class NoiseFile(msgspec.Struct, frozen=True):
     """A file whose every block was written, and how to reach it."""
 
     path: Path

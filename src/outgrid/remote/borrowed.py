@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec.structs
 import numpy as np
 
 from outgrid.comm import Comm
@@ -56,7 +56,7 @@ class Borrowed:
             + ("" if offer.watched else "; its loss cannot be detected")
             for offer, amount in zip(offers, amounts, strict=True)
         ]
-        return dataclasses.replace(chosen, notes=(*chosen.notes, *notes))
+        return msgspec.structs.replace(chosen, notes=(*chosen.notes, *notes))
 
     def take(self, chosen: Plan) -> None:
         """Borrow what the plan needs."""

@@ -19,10 +19,10 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 from mpi4py import MPI
 
@@ -49,8 +49,7 @@ CALLS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """What a rank can lend: `nbytes`, its share of what is free on its host."""
 
     rank: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ STYLE = """pre { font-size: .95rem; white-space: pre-wrap; }
 figure img { min-width: 0; width: auto; max-width: 100%; }"""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A run in ``out`` at one moment: ``status`` of an unfinished one, ``record`` of a finished."""
 
     out: Path

@@ -7,8 +7,9 @@ own has those that are given here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from outgrid.lines import format_count
 
@@ -31,8 +32,7 @@ STYLE = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """A sweep over ``planes`` of the grid: ``depth`` steps, each ``skew`` planes behind the one
     before, in slabs of ``slab_planes``, with about ``window_planes`` in memory."""
 

@@ -6,10 +6,11 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +27,7 @@ from outgrid.stencil.reverse import SOURCES, Reverse
 __all__ = ["Back"]
 
 
-@dataclass
-class Back:
+class Back(msgspec.Struct, dict=True):
     """The way back of a gradient, as far as its `progress` says, with the derivatives of the
     objective. `kept` is the history of the last steps, where the run forward has kept it."""
 
@@ -36,11 +36,11 @@ class Back:
     bars: Cotangents
     kept: History | None
 
-    def __post_init__(self) -> None:
-        problem = self.task.problem
-        shape = problem.steps, len(problem.receivers)
+    @cached_property
+    def residual(self) -> NDArray[np.float64]:
+        """Derivatives by what receivers saw, a row for each step."""
         given = self.bars.traces
-        self.residual = np.zeros((shape[0], 0)) if given is None else array_of(given)
+        return np.zeros((self.task.problem.steps, 0)) if given is None else array_of(given)
 
     def go(self, first: int, last: int, lengths: Sequence[int], begin: Result) -> None:
         """Go back from step `last` to `first`, of which `begin` is the state."""

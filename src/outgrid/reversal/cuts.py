@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 __all__ = ["Cuts", "Piece", "most_kept", "steps_forward"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A run back in time, from step `high` to `low`, `chunk` steps in each of its own."""
 
     low: int
@@ -24,8 +24,7 @@ class Piece:
         return range(self.high - self.chunk, self.low - 1, -self.chunk)
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts:
+class Cuts(msgspec.Struct, frozen=True):
     """Runs back in time begin at the steps `added`, where an objective looks at whole fields, and
     go `chunk` steps at once from there to the next one below, as far as these fit. No run makes
     many more than `longest` steps, if that is given: a multiple of `chunk`. Of the forward run the

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import CodeType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+import msgspec.structs
 import numpy as np
 
 from outgrid.errors import Error
@@ -155,7 +157,9 @@ def _parts_of_object(value: Any) -> Iterator[Any]:
     """Of an object of a package, the name alone: what it holds may change by itself."""
     kind = cast("type[Any]", type(value))
     yield _name(value)
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, msgspec.Struct):
+        yield from msgspec.structs.astuple(value)
+    elif dataclasses.is_dataclass(value):
         yield from (getattr(value, field.name) for field in dataclasses.fields(value))
     if isinstance(value, SimpleNamespace):
         yield vars(value)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from outgrid.durable import replace_file
 from outgrid.errors import UsageError
@@ -17,8 +18,7 @@ __all__ = ["NAME", "Progress", "begun", "is_done", "new"]
 NAME = "gradient.json"
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """The run back in time that came as far as step `low` lies in the folder `before`, and left the
     `numbers` so far: derivatives by parameters and sources, one for each step. `lengths` are those
     of the strategy, and runs make `longest` steps, whatever memory those that go on have. `value`
@@ -30,14 +30,14 @@ class Progress:
     low: int
     before: str = ""
     longest: int | None = None
-    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    numbers: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     value: float | None = None
     done: bool = False
 
     def write(self, task: Task) -> None:
         """Make it durable."""
         if task.comm.rank == 0:
-            text = json.dumps({name: getattr(self, name) for name in self.__slots__})
+            text = json.dumps({name: getattr(self, name) for name in self.__struct_fields__})
             replace_file(task.out / NAME, text.encode())
         task.comm.share(None)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from outgrid import api
@@ -26,8 +26,7 @@ ADJOINTS: Mapping[str, int] = {"history": 0, "recompute": 1, "multistage": 2}
 the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(msgspec.Struct, frozen=True):
     """A way to come by the states that runs back in time read.
 
     States are kept every `lengths[0]` steps, between two of them every `lengths[1]`, and so on, and
@@ -56,8 +55,7 @@ class Strategy:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GradientPlan:
+class GradientPlan(msgspec.Struct, frozen=True):
     """How a gradient would be made: plans of its runs, and what each strategy takes.
 
     These are one forward, one that keeps its history, and one back: of all steps, or of as many as

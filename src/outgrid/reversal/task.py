@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from outgrid import api
@@ -52,8 +52,7 @@ TRACES_SHARE = 1 / 8
 """Of the memory, for what the receivers of a run see, or residuals add in a run back in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """States of a forward run from step `first` on, as a run back in time reads them.
 
     `begin` is the run that left the state at `first`, and what it had before; `runs` the folders of
@@ -66,8 +65,7 @@ class History:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(msgspec.Struct, frozen=True, dict=True):
     """The gradient of a `problem` by what `wrt` names, of an `objective`, made in the folder `out`,
     of every `every`-th state, rounded to the type `history`."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from outgrid.durable import remove_empty
 from outgrid.errors import UsageError
@@ -29,8 +30,7 @@ __all__ = ["Former", "former"]
 CLOCK_SECONDS = 2.0  # some file systems count no finer
 
 
-@dataclass(frozen=True, slots=True)
-class Former:
+class Former(msgspec.Struct, frozen=True):
     """The ``files`` of a former run in ``out``, all of them its own, the one that says so last.
 
     Of an unfinished one some may be in their place already.

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ Made = Callable[[int, str], range]
 """The planes of the grid that a process sums after a step, of a field."""
 
 
-@dataclass(slots=True)
-class Frames:
+class Frames(msgspec.Struct):
     """The frames of one snapshot in ``out``, with the ``table`` of what ``box`` keeps of them.
 
     ``run`` is what the checksums are bound to. The sums of the first ``settled`` frames are kept.

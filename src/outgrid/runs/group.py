@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -125,8 +124,7 @@ def is_shared(tier: str | None, comm: Comm, group: Group | None) -> bool:
     return tier != "remote" and (comm.size > 1 or group is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """What one rank, or a run of one process, has on disk, of which it owns a part."""
 
     folder: RunFolder
@@ -134,8 +132,7 @@ class Share:
     owned: Box
 
 
-@dataclass(frozen=True, slots=True)
-class Durable:
+class Durable(msgspec.Struct, frozen=True):
     """An unfinished run: ``steps`` steps are made in all of its ``shares``.
 
     ``ended`` says why these are all, where a condition has ended the run.
@@ -281,8 +278,7 @@ def new_folders(out: Path, count: int) -> tuple[str, ...]:
     raise StoreError("no names are left for the folders of ranks", path=out)
 
 
-@dataclass(frozen=True, slots=True)
-class OnDisk:
+class OnDisk(msgspec.Struct, frozen=True):
     """What is in the folder ``out`` of an unfinished run: its ``group``, the ``shares`` that it
     goes on from, and what a process left that was cut off while it made or removed ranks:
     ``strays``, shares that do not count, and folders of ranks that are ``bare`` of a manifest.

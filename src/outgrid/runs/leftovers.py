@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from outgrid.durable import remove_empty
 from outgrid.errors import Error
@@ -17,8 +18,7 @@ from outgrid.runs.zarr import begun, remove
 from outgrid.stencil.problem import PREVIOUS, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(msgspec.Struct, frozen=True):
     """The files that a run owns, and the ``manifest`` of the rank that has come least far; None for
     a run that is finished and owns none.
 

@@ -1,8 +1,9 @@
 """How fast a run goes on: rates over the recent past, from counters that only grow."""
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from outgrid.lines import format_share
 from outgrid.units import format_rate, format_seconds
@@ -43,8 +44,7 @@ class Event(Protocol):
     def filled(self) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """Rates over the recent past; `remaining_seconds` is None while too little has been seen.
 
     `processors` are the seconds of processors that the process took per second.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ _SIZES = ("memory", "lend", "device_memory", "request_bytes")
 _OF_RANKS = ("cuts", "row_cuts", "exchange")
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(msgspec.Struct, frozen=True):
     """How a run goes on: its options, and in words what ``changes``."""
 
     options: RunOptions

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
@@ -24,8 +24,7 @@ from outgrid.version import __version__
 __all__ = ["Run"]
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, dict=True):
     """A run, or what one of its ranks does of it, in one process.
 
     ``problem`` are the steps that this process is going to make, after ``done`` others. The

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
+
+import msgspec
 
 from outgrid.plan.instruction import Move
 from outgrid.plan.model import Plan
@@ -27,8 +28,7 @@ def _name(field: str, level: int) -> str:
     return field + (PREVIOUS if level < 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Seals:
+class Seals(msgspec.Struct, frozen=True):
     """The seals of a process of ``run``: ``steps`` are made when so many sweeps are.
 
     Coefficients, the fields ``constant``, are those of step 0 for ever; those that are ``given``

@@ -25,12 +25,12 @@ import json
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.durable import mount_of, partial_path, sync_folder
 from outgrid.errors import StoreError, UsageError

@@ -13,7 +13,6 @@ import os
 import shutil
 import socket
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -51,8 +50,7 @@ from outgrid.storage.sums import sums_path
 COPY_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(msgspec.Struct, frozen=True):
     """Where a run keeps its results (``out``) and its working files (``scratch``).
 
     Its fields may be ``spread`` over several places; scratch then has what belongs to them. Or its

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from outgrid.units import format_bytes, format_rate, format_seconds
 __all__ = ["Status", "status"]
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """An unfinished run in ``out``, of which ``manifest`` has come least far.
 
     ``owner`` is the process that works on it, or the last one that did if it could not say that it

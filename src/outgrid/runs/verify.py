@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.errors import Error, StoreError, UsageError
 from outgrid.formats.npy import Header, read_header
@@ -30,8 +31,7 @@ from outgrid.storage.sums import sums_digest, sums_path
 CHUNK_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """The files that were read, their bytes, and everything that was found wrong.
 
     Of an unfinished run the state after ``steps`` steps was read, from which it goes on.
@@ -55,8 +55,7 @@ class Verified:
         return Verified(files, nbytes, errors, self.steps)
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     """A field to be read, in a file or in parts, unless something is wrong with it already.
 
     It may be ``within`` another file, and its path then names its checksums.

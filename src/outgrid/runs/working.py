@@ -13,9 +13,9 @@ SCRATCH/u.ring.0            ring 0 of a window in mapped files
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -32,8 +32,7 @@ from outgrid.storage.sums import sums_path
 HALO = ".halo."
 
 
-@dataclass(frozen=True, slots=True)
-class Working:
+class Working(msgspec.Struct, frozen=True):
     """The working files in ``scratch``; fields may be ``spread`` over several places, or lie
     ``together`` in one file."""
 

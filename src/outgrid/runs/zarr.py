@@ -19,13 +19,13 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.durable import make_folder, remove_folder, sync_all
 from outgrid.errors import StoreError
@@ -54,8 +54,7 @@ ZARR_NAME = "zarr.json"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shard:
+class _Shard(msgspec.Struct, frozen=True):
     """A file that is shard number ``at`` of an array along each axis, of so many ``chunks``.
 
     ``skipped`` are the planes and rows at its beginning that are no part of the shard: where they
@@ -73,8 +72,7 @@ class _Shard:
         return "/".join(("c", *map(str, self.at)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(msgspec.Struct, frozen=True):
     """An array of the group, of shards in files, or a coordinate whose values are given."""
 
     name: str
@@ -84,7 +82,7 @@ class _Stored:
     chunk: tuple[int, ...]
     shards: tuple[_Shard, ...]
     dims: tuple[str, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     axis: Axis | None = None
 
     @property

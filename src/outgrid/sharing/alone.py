@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
@@ -46,14 +48,13 @@ from outgrid.tiers import COPIED_TIERS
 __all__ = ["Alone"]
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
+class Alone(msgspec.Struct, frozen=True):
     """The run of one process, which has the whole grid; see `Sharing`."""
 
     out: Path
     options: RunOptions
     kept: dict[str, Any]
-    comm: Comm = field(default_factory=Serial)
+    comm: Comm = msgspec.field(default_factory=Serial)
     alone: bool = True
 
     def scratch(self, durable: Durable | None = None) -> Path:

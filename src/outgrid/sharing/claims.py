@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -41,8 +40,7 @@ def sharing_of(options: RunOptions, comm: Comm, begun: Path | None = None) -> Sh
     return Alone(*given) if alone else Pieces(*given, comm)
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(msgspec.Struct, frozen=True):
     """What the steps of ``problem`` begin with: its initial values, or what is ``durable``.
 
     ``told`` is what is to be said of that. To ``overwrite`` removes what a former run has left.

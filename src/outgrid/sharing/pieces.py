@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
@@ -39,8 +40,7 @@ from outgrid.version import __version__
 __all__ = ["Pieces"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(msgspec.Struct, frozen=True):
     """One rank's side of a run whose grid is cut; see `Sharing`."""
 
     out: Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,8 +20,7 @@ from outgrid.version import __version__
 __all__ = ["Told", "record_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What a rank has left of a run: the files of its ``fields`` in ``folder``, by name.
 
     What of them is its own it ``owned``; they begin with ``first``, a plane and a row of it.
@@ -39,7 +37,7 @@ class Told:
     parts: tuple[Part, ...]
     warnings: tuple[str, ...]
     beyond: tuple[str, ...]
-    host: str = field(default_factory=socket.gethostname)
+    host: str = msgspec.field(default_factory=socket.gethostname)
 
 
 def record_of(

@@ -6,12 +6,14 @@ face is known to the stencil already, by parameters that are profiles; they get 
 Nothing beyond this module knows of either, so they hold in every scheme like any other expression.
 """
 
+import dataclasses
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
@@ -103,23 +105,24 @@ def _behind(boundary: Boundary) -> Boundary:
         sponge = boundary.kind == "sponge"
         numbers = dict.fromkeys(("width", "strength", "courant", "frequency"))
         value = (boundary.number or 0.0) if sponge else None
-        boundary = replace(boundary, kind="dirichlet", value=value, **numbers)
-    return replace(
+        boundary = dataclasses.replace(boundary, kind="dirichlet", value=value, **numbers)
+    return dataclasses.replace(
         boundary,
         faces=tuple((name, _behind(face)) for name, face in boundary.faces),
         fields=tuple((name, _behind(rules)) for name, rules in boundary.fields),
     )
 
 
-@dataclass
-class _Sponges:
+class _Sponges(msgspec.Struct):
     """The sponges of a problem; `factors` are the values of the profiles that they need so far."""
 
     stencil: Stencil
     boundary: Boundary
     shape: tuple[int, ...]
-    factors: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
-    names: dict[tuple[int, Pair, int], str] = field(
+    factors: dict[str, NDArray[np.float64]] = msgspec.field(
+        default_factory=dict[str, NDArray[np.float64]]
+    )
+    names: dict[tuple[int, Pair, int], str] = msgspec.field(
         default_factory=dict[tuple[int, Pair, int], str]
     )
 

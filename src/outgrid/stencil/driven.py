@@ -7,13 +7,15 @@ this module knows of it: it holds in every scheme like any other expression.
 """
 
 import ast
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
@@ -63,25 +65,28 @@ def driven(
 def _behind(boundary: Boundary) -> Boundary:
     """The boundary with mirrors in place of driven faces."""
     if boundary.kind in DRIVEN:
-        boundary = replace(boundary, kind="neumann", value=None, a=None, b=None)
-    return replace(
+        boundary = dataclasses.replace(boundary, kind="neumann", value=None, a=None, b=None)
+    return dataclasses.replace(
         boundary,
         faces=tuple((name, _behind(face)) for name, face in boundary.faces),
         fields=tuple((name, _behind(rules)) for name, rules in boundary.fields),
     )
 
 
-@dataclass
-class _Driven:
+class _Driven(msgspec.Struct):
     """The driven faces of a problem; `profiles` are the values that they need so far."""
 
     stencil: Stencil
     boundary: Boundary
     inside: tuple[range, ...]
     shape: tuple[int, ...]
-    profiles: dict[str, NDArray[np.float64]] = field(default_factory=dict[str, NDArray[np.float64]])
-    names: dict[tuple[int, bytes], str] = field(default_factory=dict[tuple[int, bytes], str])
-    series: dict[str, Series] = field(default_factory=dict[str, Series])
+    profiles: dict[str, NDArray[np.float64]] = msgspec.field(
+        default_factory=dict[str, NDArray[np.float64]]
+    )
+    names: dict[tuple[int, bytes], str] = msgspec.field(
+        default_factory=dict[tuple[int, bytes], str]
+    )
+    series: dict[str, Series] = msgspec.field(default_factory=dict[str, Series])
 
     def applied(self) -> Stencil:
         """The stencil with all that is read across driven faces as it is there."""
@@ -164,7 +169,7 @@ class _Driven:
                 f"{series} is the value of a face across {along} and lacks the axis "
                 f"{series.along}; leave along out"
             )
-        frames = replace(series, along=along)
+        frames = dataclasses.replace(series, along=along)
         name = next((name for name, one in self.series.items() if one == frames), None)
         if name is None:
             name = f"face_{along}_{len(self.series) + 1}"

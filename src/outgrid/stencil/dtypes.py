@@ -9,10 +9,10 @@ that every way to evaluate it does the same.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import DefinitionError, UsageError

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
+import msgspec
 import numpy as np
 
 from outgrid.errors import DefinitionError
@@ -49,8 +50,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     """A number in double precision. Finite; -0.0 and 0.0 are different constants."""
 
     value: float
@@ -68,8 +68,7 @@ class Constant:
         return hash(("constant", self.value.hex()))
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A scalar that is the same for all cells; its value, or one per step, is the problem's."""
 
     name: str
@@ -82,8 +81,7 @@ INDEX = "index_"
 """Begins the name of the profile that is the index along an axis, which nobody gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """A number for each index along one axis, the same all across; its values are the problem's.
 
     `axis` counts from the slowest. `offset` is how many planes from the updated cell's own the
@@ -95,8 +93,7 @@ class Profile:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """The value of `field` at `offset` cells from the updated one.
 
     `level` 0 is now, -1 one time level back.
@@ -172,8 +169,7 @@ Expression: TypeAlias = Constant | Parameter | Profile | Access | Operation
 Leaf: TypeAlias = Constant | Parameter | Profile | Access
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(msgspec.Struct, frozen=True):
     """One row of OPERATIONS: operands, floating-point operations counted, and NumPy meaning.
 
     `condition` says that the result is one, `conditions` which operands are.

@@ -6,10 +6,10 @@ It is called with arrays of indices, block by block, so that the field need not 
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ from outgrid.stencil.symbol import AXES
 __all__ = ["InitialFunction"]
 
 
-@dataclass(frozen=True, slots=True)
-class InitialFunction:
+class InitialFunction(msgspec.Struct, frozen=True):
     """A function that gives the initial values of a field from the indices of its cells.
 
     Arguments that are named z, y or x get the indices along that axis, in any order; else there is

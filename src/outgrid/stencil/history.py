@@ -1,7 +1,8 @@
 """Histories: the states of a field, kept for another problem that reads them back."""
 
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.region import Box
@@ -11,8 +12,7 @@ from outgrid.stencil.symbol import AXES
 __all__ = ["History"]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """Keeps `field` after every `every`-th step, as one of the snapshots of a problem.
 
     Values are rounded once to `dtype`, "float16", "bfloat16" or "float32"; "same" keeps the type of

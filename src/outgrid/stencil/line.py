@@ -4,11 +4,12 @@ A stencil on a line is traced with one offset, and what it makes is moved to the
 a problem says of cells; beyond this module there are grids of two and three axes.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.errors import DefinitionError
 from outgrid.formats.arrays import is_array
@@ -50,7 +51,7 @@ def bounded_row(boundary: Boundary) -> Boundary:
     for name, _ in given:
         if not name.startswith("x"):
             raise DefinitionError(f"the boundary names the face {name!r} of a grid of one axis, x")
-    return replace(
+    return dataclasses.replace(
         boundary,
         faces=(*given, *beside),
         fields=tuple((name, bounded_row(own)) for name, own in boundary.fields),

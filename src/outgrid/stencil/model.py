@@ -4,9 +4,10 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
@@ -22,8 +23,7 @@ Reach = tuple[tuple[int, int], ...]
 """Per axis the smallest and the largest offset read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A named array on the grid.
 
     `evolving` says whether the stencil updates it; a coefficient field is only read. `levels` is
@@ -43,16 +43,14 @@ class Field:
         return data | ({"temporary": True} if self.temporary else {})
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """The new value of `field` in every interior cell."""
 
     field: str
     expression: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(msgspec.Struct, frozen=True):
     """A number per step: the "sum", "max" or "min" of an expression over all interior cells."""
 
     name: str
@@ -60,8 +58,7 @@ class Reduction:
     expression: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True):
     """Assignments, and reductions, that all read the values from before the stage."""
 
     assignments: tuple[Assignment, ...]
@@ -73,8 +70,7 @@ class Stage:
         return tuple(made.expression for made in (*self.assignments, *self.reductions))
 
 
-@dataclass(frozen=True, slots=True)
-class Stencil:
+class Stencil(msgspec.Struct, frozen=True):
     """An update rule: one step applies the stages in order.
 
     `parameters` are scalar names, `defaults` the values of those that have one, and of profiles,

@@ -7,11 +7,11 @@ linear map of the inside, whose transpose is a profile per offset (docs/design/g
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,8 +44,7 @@ _Sums = dict[str, list[Expression]]
 _ZERO = Constant(0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Reverse:
+class Reverse(msgspec.Struct, frozen=True):
     """Some steps of a problem back in time, the last one first, as one step of `stencil`.
 
     It begins and ends with the cotangents of what the forward steps left, with what an objective

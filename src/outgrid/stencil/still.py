@@ -8,9 +8,9 @@ if each of its assignments is +0 then, and not -0: bit for bit what it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ from outgrid.stencil.problem import Problem
 __all__ = ["rests"]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What is known of a value in all cells and steps: whether it is 0, whether it never is.
 
     ``sign`` is 1 where its sign bit is clear, -1 where it is set, 0 where it may be either.

@@ -3,7 +3,9 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
@@ -15,14 +17,13 @@ from outgrid.units import suggest
 __all__ = ["Temporaries", "index", "temporary", "traced_ndim", "tracing"]
 
 
-@dataclass(slots=True)
-class Temporaries:
+class Temporaries(msgspec.Struct):
     """The temporaries of a stencil that is being traced, by name, in the order of their making."""
 
     ndim: int
     taken: tuple[str, ...]
-    made: dict[str, Expression] = field(default_factory=dict[str, Expression])
-    named: set[str] = field(default_factory=set[str])
+    made: dict[str, Expression] = msgspec.field(default_factory=dict[str, Expression])
+    named: set[str] = msgspec.field(default_factory=set[str])
 
     def before(self, stages: Sequence[Stage]) -> tuple[Stage, ...]:
         """All stages: each temporary is made once, right before the first of `stages` to read it.

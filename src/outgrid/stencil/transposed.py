@@ -7,8 +7,10 @@ so are the bytes of the answer.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from outgrid.axes import exchanged
 from outgrid.stencil import expression as ex
@@ -90,7 +92,7 @@ def _transposed(stencil: Stencil) -> Stencil:
 
 def _around(boundary: Boundary) -> Boundary:
     """The boundary with the faces of the first two axes exchanged."""
-    return replace(
+    return dataclasses.replace(
         boundary,
         faces=tuple((_FACES[name[0]] + name[1:], _around(face)) for name, face in boundary.faces),
         fields=tuple((name, _around(own)) for name, own in boundary.fields),

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayDigest:
+class ArrayDigest(msgspec.Struct, frozen=True):
     """Stands for an array given in memory, in a problem read back from its JSON form."""
 
     sha256: str
@@ -44,8 +43,7 @@ class ArrayDigest:
         return "an array in memory"
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionDigest:
+class FunctionDigest(msgspec.Struct, frozen=True):
     """Stands for a function, in a problem read back from its JSON form."""
 
     name: str

@@ -6,11 +6,12 @@ row.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.formats.npy import Header
@@ -28,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(msgspec.Struct, frozen=True):
     """A file that a field is in, with other things, and where its numbers lie there."""
 
     path: Path
@@ -43,8 +43,7 @@ def other_planes(parts: Iterable[range], count: int) -> tuple[range, ...]:
     return tuple(planes for planes in between if planes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Planes:
+class Planes(msgspec.Struct, frozen=True, eq=False):
     """The memory of some planes.
 
     `addresses`, int64 of shape (planes,): where the first of the rows asked for begins, plane by
@@ -74,8 +73,7 @@ class Planes:
         return replace(self, addresses=self.addresses[which])
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
+class Habits(msgspec.Struct, frozen=True):
     """What the system is told of a mapping.
 
     `madvise`: "normal", "sequential" or "random" order; "willneed" before what is got, "dontneed"
@@ -87,8 +85,7 @@ class Habits:
     msync: str = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class NewField:
+class NewField(msgspec.Struct, frozen=True):
     """A field of zeroes that is to be made: the file `path`, or what is called so in its place.
 
     Of what is kept in files: `sums` asks for the checksum of every row, in a file beside it, and
@@ -144,8 +141,7 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """Where the rows of a field lie in a tier: `data_offset` is the position of the first byte."""
 
     planes: int

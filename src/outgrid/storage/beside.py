@@ -5,7 +5,8 @@ writes, and a disk block at each joint is written twice. In files of their own b
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from outgrid.seal import Seal
 from outgrid.storage.base import Planes, Store, Wrapping

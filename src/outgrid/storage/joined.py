@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ from outgrid.storage.sums import Sums
 __all__ = ["Joined", "Piece"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """``planes`` and ``rows`` of a field, in a file that begins at ``first`` (plane, row) of it.
 
     In 2-D a plane is one row. With a ``seal``, rows that are read are compared with the checksums

@@ -6,11 +6,12 @@ index, with the checksum of every plane, is in memory alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.native import BLOCK_BYTES, File
@@ -38,8 +39,7 @@ def packed_room(plane_bytes: int) -> int:
     return max(0, min(int(WORTH_PACKING * plane_bytes), plane_bytes - MARGIN_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """Where packed planes are: int64 of shape (planes,).
 
     ``nbytes`` is 0 for planes that are not packed; others begin at ``offsets``, in whole blocks.

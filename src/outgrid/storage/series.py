@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
@@ -26,8 +27,7 @@ KEPT_FILES = 2  # sweeps read their frames in turns where they overlap
 __all__ = ["Frame", "SeriesStore", "frames_of", "read_frame"]
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """An array in a .npy file, at the place that its header says; there may be more in the file."""
 
     path: Path

@@ -4,10 +4,10 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from numpy.typing import DTypeLike
 
 from outgrid.errors import StoreError
@@ -22,8 +22,7 @@ from outgrid.units import format_bytes
 __all__ = ["Parts", "SpreadStore", "device_bytes", "is_device", "require_device"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """Where the image of a .npy file lies: (file or device, first byte) of each part.
 
     Bytes [k*stripe, (k + 1)*stripe) are in part k mod n, one behind the other. One part needs no

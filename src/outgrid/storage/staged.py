@@ -12,10 +12,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.device import Device, Rectangle
@@ -29,8 +30,7 @@ __all__ = ["StagedStore", "StagedTransfers"]
 TURN_SECONDS = 50e-6  # between two looks at what is being copied
 
 
-@dataclass(slots=True)
-class _Transfer:
+class _Transfer(msgspec.Struct):
     """One get or put; ``pieces`` of it have not ended."""
 
     ticket: int
@@ -47,8 +47,7 @@ class _Transfer:
     error: StoreError | None = None
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(msgspec.Struct):
     """Planes of a transfer on their way; ``part`` is the host memory that they pass through."""
 
     whole: _Transfer

@@ -5,11 +5,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import EBADMSG, ENODATA
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ _NOTHING = np.empty((0, 3), np.int64)
 _abandoned: list[object] = []  # the memory of transfers that nobody waits for any more
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """A ticket that has ended.
 
     `nbytes` were asked for and moved, in `seconds` from the first request to the last. `error` is

@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,8 +40,7 @@ from outgrid.testing.steps import Steps
 from outgrid.testing.tagged import VOID, Tagged, Tags
 
 
-@dataclass(slots=True)
-class Count:
+class Count(msgspec.Struct):
     """What a program moves and updates. ``row_updates`` counts rows of planes times steps."""
 
     gets: int = 0
@@ -121,8 +120,7 @@ class _Post:
         return self.messages.setdefault(key, deque())
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
+class _Message(msgspec.Struct, frozen=True):
     """Rows of a plane of the grid, and what they hold."""
 
     plane: int

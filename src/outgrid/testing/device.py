@@ -13,11 +13,11 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -153,8 +153,7 @@ extern "C" int outgrid_launch(int which, const unsigned* grid, const unsigned* b
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(msgspec.Struct, frozen=True):
     """Something that was asked for; ``mark`` numbers it, ``after`` are others that come first."""
 
     mark: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import ExecutionError

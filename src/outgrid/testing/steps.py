@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +18,7 @@ from outgrid.stencil.model import Stencil
 from outgrid.testing.tagged import Tagged
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     """What one step reads, in planes and rows around the updated one."""
 
     field: str

@@ -5,9 +5,9 @@ import errno
 import math
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -187,8 +187,7 @@ class Volatile(MemoryStore):
         self._bytes(array)[offset : offset + nbytes] = values
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """The request that fails: the `index`-th `operation` on the store, counted from 0."""
 
     operation: Literal["get", "put", "flush"]

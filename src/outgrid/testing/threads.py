@@ -12,28 +12,28 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import msgspec
 
 from outgrid.comm.base import Rows
 
 T = TypeVar("T")
 
 
-@dataclass
-class _Group:
+class _Group(msgspec.Struct):
     size: int
     choose: random.Random
-    lock: threading.Condition = field(default_factory=threading.Condition)
-    sent: dict[tuple[int, int, int], deque[tuple[int, Rows, bytes]]] = field(
+    lock: threading.Condition = msgspec.field(default_factory=threading.Condition)
+    sent: dict[tuple[int, int, int], deque[tuple[int, Rows, bytes]]] = msgspec.field(
         default_factory=dict[tuple[int, int, int], deque[tuple[int, Rows, bytes]]]
     )
-    wanted: dict[tuple[int, int, int], deque[tuple[int, Rows]]] = field(
+    wanted: dict[tuple[int, int, int], deque[tuple[int, Rows]]] = msgspec.field(
         default_factory=dict[tuple[int, int, int], deque[tuple[int, Rows]]]
     )
-    ended: list[list[int]] = field(default_factory=list[list[int]])
-    agreed: list[deque[int]] = field(default_factory=list[deque[int]])
-    values: list[dict[int, Any]] = field(default_factory=list[dict[int, Any]])
+    ended: list[list[int]] = msgspec.field(default_factory=list[list[int]])
+    agreed: list[deque[int]] = msgspec.field(default_factory=list[deque[int]])
+    values: list[dict[int, Any]] = msgspec.field(default_factory=list[dict[int, Any]])
     aborted: int | None = None
 
 

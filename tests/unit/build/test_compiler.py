@@ -4,7 +4,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 
 import pytest

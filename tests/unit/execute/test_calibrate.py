@@ -1,8 +1,7 @@
 """What is measured of a kernel is what plans look for."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 import outgrid as og
 from outgrid import pipeline

@@ -1,10 +1,11 @@
 import itertools
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from outgrid import pipeline
 from outgrid.config import RunOptions

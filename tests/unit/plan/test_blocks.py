@@ -1,6 +1,6 @@
-import dataclasses
 import re
 
+import msgspec.structs
 import pytest
 
 from outgrid.config import RunOptions
@@ -13,7 +13,7 @@ from outgrid.testing import machine
 from outgrid.testing.counting import count
 
 GIB = 1 << 30
-MACHINE = dataclasses.replace(machine.MACHINE, memory_bytes=32 * GIB)
+MACHINE = msgspec.structs.replace(machine.MACHINE, memory_bytes=32 * GIB)
 
 # GiB of the problem, interior cells (x, y, z), of one block buffer, of one buffer, of all four:
 # Table 2 of Midorikawa and Tan (2014), 32 GiB of memory, 256 steps, depth 128.

@@ -1,8 +1,8 @@
 """What a prediction is made of: what runs beside the computing, and what cannot."""
 
-import dataclasses
 import math
 
+import msgspec.structs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,14 +24,16 @@ from outgrid.plan.planner import plan
 from outgrid.plan.tiling import FRONT_PLANES
 from outgrid.stencil.problem import Problem
 
-MACHINE = dataclasses.replace(
+MACHINE = msgspec.structs.replace(
     describe_machine(),
     read_bandwidth=2e9,
     write_bandwidth=1e9,
     mixed_bandwidth=1.6e9,
     flush_seconds=0.0,
 )
-SLOW = dataclasses.replace(MACHINE, read_bandwidth=4e8, write_bandwidth=4e8, mixed_bandwidth=4e8)
+SLOW = msgspec.structs.replace(
+    MACHINE, read_bandwidth=4e8, write_bandwidth=4e8, mixed_bandwidth=4e8
+)
 PROBLEM = Problem("heat7", (100, 100, 100), "float64", 10, initial={"u": 0.0})
 
 
@@ -127,7 +129,9 @@ def committing(stencil="heat7", steps=12, given=None, **options):
     given = {"initial": {"u": 0.0}} | (given or {})
     problem = Problem(stencil, (100, 100, 100), "float64", steps, **given)
     wanted = RunOptions.of(memory="512MiB", **({"depth": 2, "tier": "direct"} | options))
-    machines = (dataclasses.replace(MACHINE, flush_seconds=each) for each in (0.0, COMMIT_SECONDS))
+    machines = (
+        msgspec.structs.replace(MACHINE, flush_seconds=each) for each in (0.0, COMMIT_SECONDS)
+    )
     free, costly = (plan(problem, wanted, machine, 80 << 20) for machine in machines)
     assert free.schedule.depths == costly.schedule.depths
     return (costly.predicted_seconds - free.predicted_seconds) / COMMIT_SECONDS

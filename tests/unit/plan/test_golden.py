@@ -10,11 +10,11 @@ import hashlib
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import outgrid as og
 from outgrid.config import RunOptions
@@ -353,7 +353,10 @@ def first(found):
 def acts(found):
     """What instructions do, in numbers."""
     for each in first(found):
-        name, waits = type(each).__name__, [getattr(each.gate, key) for key in each.gate.__slots__]
+        name, waits = (
+            type(each).__name__,
+            [getattr(each.gate, key) for key in each.gate.__struct_fields__],
+        )
         if isinstance(each, Move):
             place = each.seam or (each.field, each.level, each.state % 2)
             there = each.there.planes, each.there.rows

@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import random
 import re
@@ -6,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import msgspec
+import msgspec.structs
 import pytest
 
 import outgrid as og
@@ -48,7 +48,7 @@ def planned(asked=None, machine=MACHINE, calibration=None, **options):
 def disks(rate):
     """The machine with disks of that many bytes per second."""
     rates = dict.fromkeys(("read_bandwidth", "write_bandwidth", "mixed_bandwidth"), rate)
-    return dataclasses.replace(MACHINE, **rates)
+    return msgspec.structs.replace(MACHINE, **rates)
 
 
 def test_a_grid_that_fits_stays_in_memory():
@@ -372,7 +372,7 @@ def test_who_asks_for_an_extent_of_diamonds_gets_them_where_other_orders_are_fas
 
 
 def test_where_nothing_was_measured_only_planes_of_one_row_go_level_by_level():
-    fast = dataclasses.replace(MACHINE, memory_bandwidth=1e14)
+    fast = msgspec.structs.replace(MACHINE, memory_bandwidth=1e14)
     for name, shape, order in (
         ("heat5", (4096, 4096), "level"),
         ("heat7", (256, 256, 256), "diamond"),
@@ -434,8 +434,8 @@ def test_a_scheme_is_a_module_and_a_line(monkeypatch):
 
     def thin(request):
         options = msgspec.structs.replace(request.options, scheme=None, slab_planes=1)
-        return dataclasses.replace(
-            slabs.plan(dataclasses.replace(request, options=options)), scheme="thin"
+        return msgspec.structs.replace(
+            slabs.plan(msgspec.structs.replace(request, options=options)), scheme="thin"
         )
 
     rules = SimpleNamespace(plan=thin, plan_from=lambda request, begin: None)

@@ -2,9 +2,9 @@
 
 import itertools
 from collections import deque
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError

@@ -1,9 +1,9 @@
 """A long run that streams measures a disk of which nothing is known, once; others do not."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid import pipeline, planning
 from outgrid.comm import Serial

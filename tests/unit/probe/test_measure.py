@@ -1,7 +1,7 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid.errors import StoreError
 from outgrid.machine import describe_machine

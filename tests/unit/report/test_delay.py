@@ -1,9 +1,8 @@
 """Why a run took longer than its plan expected."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from outgrid.machine import Strain, strain
 from outgrid.record import Measured, Part, Record

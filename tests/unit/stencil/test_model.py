@@ -1,8 +1,8 @@
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil.catalog import lookup

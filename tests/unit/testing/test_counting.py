@@ -1,9 +1,9 @@
 """The checker knows each rule: broken programs are told by what they break."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError

@@ -5,15 +5,16 @@ Planes and rows are alike here: a schedule has one of these for each of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.schedule.lifetime import Dependences, needed_from
 from outgrid.plan.schedule.skew import Halo, Skew
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True, dict=True):
     """An axis of ``extent`` cells, and what steps read and write along it.
 
     ``periodic``: its first cell is the neighbour of its last one. Remembers what it derived.

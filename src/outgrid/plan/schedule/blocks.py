@@ -10,7 +10,8 @@ the last ones again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval, shrinking
 from outgrid.plan.schedule.skew import Halo
@@ -20,8 +21,7 @@ LEAST_EDGE = 2
 """Interior cells of the smallest block that is chosen, along each axis that is cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(msgspec.Struct, frozen=True):
     """How the ``planes`` x ``rows`` of a grid are cut into blocks of ``core`` (planes, rows).
 
     ``halos`` of planes and rows are what steps need around a part of the grid, ``layers`` the fixed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.schedule.blocks import Blocks
 from outgrid.plan.schedule.domain import Domain
@@ -13,8 +15,7 @@ from outgrid.plan.schedule.seam import Cut, Seam
 from outgrid.plan.schedule.strips import Strips
 
 
-@dataclass(frozen=True)
-class Cutting:
+class Cutting(msgspec.Struct, frozen=True, dict=True):
     """A ``domain`` cut into ``strips`` or into ``blocks``; remembers what it derived.
 
     ``every`` seam of each depth that sweeps have: at cuts between strips and between ranks, and

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from outgrid.plan.schedule.interval import STREAMED, Interval
 from outgrid.plan.schedule.subgrid import Box, Subgrid
 from outgrid.plan.schedule.trip import mirrored, pieces
 
 
-@dataclass(frozen=True)
-class Domain:
+class Domain(msgspec.Struct, frozen=True, dict=True):
     """A grid of a ``shape``, and the ``subgrid`` of it that a rank owns: the only one owns it all.
 
     Planes and rows keep their numbers in the whole grid. Round a ring of ranks planes below the

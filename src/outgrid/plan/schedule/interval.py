@@ -8,8 +8,10 @@ and less. What differs between grids, ranks, strips and blocks is which ends the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.schedule.seam import Seam
 from outgrid.plan.schedule.skew import UPRIGHT, Halo, Skew
@@ -19,8 +21,7 @@ STREAMED, ACROSS = AXES = 0, 1
 """The axes that grids are cut across: planes pass along the one, strips lie along the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wall:
+class Wall(msgspec.Struct, frozen=True):
     """The grid ends here."""
 
     seam: ClassVar[Seam | None] = None
@@ -39,8 +40,7 @@ class Wall:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Lean:
+class Lean(msgspec.Struct, frozen=True):
     """What lies beyond goes through a ``seam``, given or ``taken``.
 
     Who takes it reads ``beyond`` cells of coefficients more.
@@ -71,8 +71,7 @@ class Lean:
         return self.seam.width(field, version) * (1 if self.taken else -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Shrink:
+class Shrink(msgspec.Struct, frozen=True):
     """Others compute cells beyond as well, as many as sweeps of ``depth`` steps need.
 
     Each step covers ``per_step`` of them less, and its stages ``shifts`` more than the last one.
@@ -110,8 +109,7 @@ End = Wall | Lean | Shrink
 WALL = Wall()
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """The ``cells`` of an axis that a trip is about, and what its two ends are.
 
     The axis has ``extent`` cells: those of the grid, and the first ones again where they come

@@ -8,8 +8,10 @@ departure of planes are ordered around the touches by the gates of the program.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.schedule.skew import Halo, Reading, Skew, Writing, solve, solve_halo
 from outgrid.stencil.boundary import Edges
@@ -19,8 +21,7 @@ from outgrid.stencil.recomputed import read_by
 MOST_RINGS = 3  # of one field
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(msgspec.Struct, frozen=True):
     """Front positions, relative to a plane, between which a ring's slot is in use."""
 
     low: int
@@ -32,8 +33,7 @@ class Lifetime:
         return self.high - self.low
 
 
-@dataclass(frozen=True, slots=True)
-class Dependences:
+class Dependences(msgspec.Struct, frozen=True):
     """What the stages of a stencil read and write along the streamed axis."""
 
     stages: int

@@ -10,9 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, takewhile
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.schedule.blocks import Blocks
 from outgrid.plan.schedule.cutting import Cutting
@@ -29,8 +31,7 @@ from outgrid.plan.schedule.subgrid import Box, Exchanged, Subgrid
 from outgrid.plan.schedule.trip import Point, Span, Trip, Trips, remember
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What passes through the window, in planes, rows and steps; remembers what it derived.
 
     ``depths`` holds the steps of each sweep. Sweep p reads state p and writes state p + 1, in one
@@ -66,7 +67,7 @@ class Schedule:
     commit_planes: int = 0
     commit_sweeps: int = 0
     face: Skew = UPRIGHT
-    begin: Point = field(default_factory=Point)
+    begin: Point = msgspec.field(default_factory=Point)
     seams: tuple[Seam, ...] = ()
     blocks: Blocks | None = None
     subgrid: Subgrid | None = None
@@ -266,8 +267,7 @@ class Schedule:
         return max(0.0, self.row_updates / needed - 1) if needed else 0.0
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(msgspec.Struct, frozen=True, dict=True):
     """What a trip of a schedule ``of`` reads, updates and leaves; remembers what it derived."""
 
     of: Schedule

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from outgrid.plan.schedule.cutting import Cutting
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.seam import Seam, SeamKey
 
 
-@dataclass(frozen=True, slots=True)
-class SeamPlaces:
+class SeamPlaces(msgspec.Struct, frozen=True):
     """The places of the seams of a ``cutting``; they ``take_turns`` where a restart may need two.
 
     The seams below and above a strip then lie in two places, as the one may be needed while the

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 Bands = tuple[tuple[int, int], ...]
 """Ranges of planes [first, end), in order and apart, that a field exists in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(msgspec.Struct, frozen=True):
     """Planes of one field resident in the window; plane Z of the stream lives in slot Z mod planes.
 
     ``low`` and ``high`` are the front positions, relative to a plane, of its first and last touch.
@@ -35,8 +35,7 @@ class Ring:
         yield from parts_within(self.within, planes)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A time level of a field that enters the window: planes with ``Z + lead < F1`` must be in.
 
     ``level`` is 0 or -1. A constant field arrives in level 0 of ring 0 in every sweep. One that is
@@ -55,8 +54,7 @@ class Arrival:
         return not self.given or self.level < depth
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
+class Departure(msgspec.Struct, frozen=True):
     """A time level of a field that leaves: version ``depth + level`` of the sweep.
 
     ``shift`` is that of the stage that writes the field, ``lead`` that of the field's arrival.

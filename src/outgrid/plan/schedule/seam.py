@@ -29,8 +29,9 @@ the giver's steps begin to need them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from outgrid.plan.schedule.lifetime import Dependences, field_is_constant, write_shift
 from outgrid.plan.schedule.skew import Skew
@@ -47,8 +48,7 @@ class SeamKey(NamedTuple):
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stair:
+class Stair(msgspec.Struct, frozen=True):
     """The cells [low, high), counted from the cut, that ring ``index`` of ``field`` leaves."""
 
     field: str
@@ -57,8 +57,7 @@ class Stair:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """From which cell on versions of a field are the giver's: ``shift`` is its writer's.
 
     ``arrived`` are those of levels 0, -1 that come from files.
@@ -69,8 +68,7 @@ class Edge:
     arrived: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """A cut between ranks, in planes of the stream: ``peer`` lies ``above`` plane ``at``, or below.
 
     The seam is ``given`` to it, or taken from it.
@@ -82,8 +80,7 @@ class Cut:
     given: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Seam:
+class Seam(msgspec.Struct, frozen=True):
     """What is left at cuts across ``axis`` in sweeps of ``depth`` steps.
 
     Cells are counted from the cut: upwards where the giver's end ``rises``, else downwards. It
@@ -136,8 +133,7 @@ class Seam:
         return Skew(-self.per_step, tuple(-shift for shift in self.shifts))
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(msgspec.Struct, frozen=True):
     """A cut across ``axis`` in sweeps of ``depth`` steps: see `Seam`, which has the same of it."""
 
     axis: int

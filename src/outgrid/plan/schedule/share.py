@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
 from outgrid.plan.schedule.model import Passage
@@ -12,8 +13,7 @@ from outgrid.plan.schedule.seam import Cut, Seam, SeamKey, Stair
 from outgrid.plan.schedule.trip import clip
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """What a ring gives to a ``seam``, or takes from it: rows of planes, as the trip counts them.
 
     The cut is ``at`` a cell of the seam's axis. They lie in the place ``key``, where plane and row

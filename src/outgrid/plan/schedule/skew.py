@@ -16,15 +16,15 @@ positive length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.errors import DefinitionError
 
 MAX_SKEW = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """Stage ``reader`` reads ``field`` at version t + ``version`` on planes z+low..z+high."""
 
     reader: int
@@ -34,8 +34,7 @@ class Reading:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(msgspec.Struct, frozen=True):
     """Stage ``writer`` writes version t of ``field``, kept in ``rings`` rings."""
 
     writer: int
@@ -43,8 +42,7 @@ class Writing:
     rings: int
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
+class Slope(msgspec.Struct, frozen=True):
     """Edges of tiles that move ``per_step`` cells per step, downwards or upwards.
 
     Cell y of stage j of step t depends on cells with no larger ``y + per_step*t + falls[j]``, and
@@ -58,8 +56,7 @@ class Slope:
     rises: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Skew:
+class Skew(msgspec.Struct, frozen=True):
     """``per_step`` planes from one step to the next; ``shifts[j]`` planes for stage j."""
 
     per_step: int
@@ -70,8 +67,7 @@ UPRIGHT = Skew(0, ())
 """That of what does not move."""
 
 
-@dataclass(frozen=True, slots=True)
-class Halo:
+class Halo(msgspec.Struct, frozen=True):
     """What a part of a grid needs around it to make some steps alone.
 
     ``per_step`` planes for each step beyond every end at which the grid goes on. Stage j of a step

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class States:
+class States(msgspec.Struct, frozen=True):
     """The states that ``sweeps`` write to files: one after every ``apart`` of them, and the last.
 
     Streamed grids leave a state with every sweep. The files of a level take turns, state by state,

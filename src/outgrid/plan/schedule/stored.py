@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from outgrid.plan.schedule.cutting import Cutting
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED
 from outgrid.plan.schedule.subgrid import Box
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, dict=True):
     """What files hold for sweeps of up to ``deepest`` steps, with ``coefficients`` or without."""
 
     cutting: Cutting

@@ -17,14 +17,13 @@ that rises inwards, is a seam too, and comes round in the trip of the last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from outgrid.plan.schedule.skew import Skew
 from outgrid.plan.schedule.trip import Trip
 
 
-@dataclass(frozen=True, slots=True)
-class Strips:
+class Strips(msgspec.Struct, frozen=True):
     """How the ``rows`` of a plane are cut into strips of ``height`` rows.
 
     ``fall`` says how their borders move: so nothing is read at rows that come later, and nothing is

@@ -20,9 +20,11 @@ what it holds and another one owns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, product
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval, shrinking
 from outgrid.plan.schedule.skew import Halo
@@ -30,8 +32,7 @@ from outgrid.plan.schedule.skew import Halo
 NO_HALO = Halo(0, (), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(msgspec.Struct, frozen=True):
     """Rows of planes."""
 
     planes: range
@@ -85,8 +86,7 @@ def common(one: range, other: range) -> range:
     return range(low, max(low, min(one.stop, other.stop)))
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged:
+class Exchanged(msgspec.Struct, frozen=True):
     """What a rank sends to ``peer`` and receives from it between two sweeps.
 
     Round a ring who receives holds it so many turns on: -1 below its first plane.
@@ -98,8 +98,7 @@ class Exchanged:
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Subgrid:
+class Subgrid(msgspec.Struct, frozen=True):
     """The part of a grid that ``rank`` owns where axes are cut at ``bounds``.
 
     These are of planes and of rows; they begin with 0 and end with the extent of their axis. Ranks

@@ -5,17 +5,17 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar, overload
+
+import msgspec
 
 Kept = TypeVar("Kept")
 
 RECENT_TRIPS = 8  # kept: a slab asks several times for the same few
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Planes or rows [low, high) at step 0, whose ends move by ``rise`` and ``fall`` per step.
 
     Step t covers ``[low + rise*t, high + fall*t)`` as far as that lies in the grid. Both slopes are
@@ -43,8 +43,7 @@ class Span:
         return below, self.upper[stage] if self.upper else below
 
 
-@dataclass(frozen=True, slots=True)
-class Trip:
+class Trip(msgspec.Struct, frozen=True):
     """One passage of a part of the grid through the window, ``depth`` steps deep.
 
     A sweep is a sequence of trips, numbered by ``part``; ``done`` steps were made before it. Step t
@@ -139,8 +138,7 @@ def pieces(cells: range, extent: int) -> Iterator[range]:
             yield part
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Point:
+class Point(msgspec.Struct, frozen=True, order=True):
     """Where a restart goes on: everything that the trips before it leave is there.
 
     That is all of ``state``, and of the sweep after it what its first ``part`` trips leave, and the

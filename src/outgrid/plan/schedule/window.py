@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from outgrid.plan.schedule.axis import Axis
 from outgrid.plan.schedule.lifetime import (
@@ -20,8 +21,7 @@ from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring
 from outgrid.stencil.model import Field, Stencil
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True, dict=True):
     """The window of a stencil whose planes pass along ``axis``; some fields are ``given``.
 
     Those that exist in some planes only have these ``bands``, and no planes beside them but where
