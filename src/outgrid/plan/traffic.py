@@ -10,6 +10,7 @@ from math import ceil
 
 import msgspec
 
+from outgrid.plan.schedule.interval import ACROSS, End
 from outgrid.plan.schedule.model import Passage, Schedule
 from outgrid.plan.schedule.rings import parts_within
 from outgrid.plan.schedule.seam import channels
@@ -78,8 +79,14 @@ class Traffic(msgspec.Struct, frozen=True, dict=True):
         if schedule.blocks is not None:  # of which there may be very many
             rows = schedule.blocks.moved_rows(depth, parts)
             return rows[0] * self.arriving_bytes, rows[1] * self.leaving_bytes
-        moved = [self._moved(passage) for passage in islice(schedule.sweep(depth), parts)]
-        return sum(read for read, _ in moved), sum(written for _, written in moved)
+        read = written = 0
+        before, moved = None, (0, 0)
+        for passage in islice(schedule.sweep(depth), parts):
+            kind = _kind(passage)
+            if kind is None or kind != before:
+                before, moved = kind, self._moved(passage)
+            read, written = read + moved[0], written + moved[1]
+        return read, written
 
     def _moved(
         self, passage: Passage, low: int | None = None, end: int | None = None
@@ -205,3 +212,14 @@ class Traffic(msgspec.Struct, frozen=True, dict=True):
             for key, (planes, rows, *_) in schedule.places.items()
         )
         return files + mapped_bytes + sum(seams) + self.packed_bytes
+
+
+def _kind(passage: Passage) -> tuple[int, End, End] | None:
+    """What the bytes of a trip follow from, if it touches neither end of the rows: its strip.
+
+    A grid has very many strips, and nearly all are alike.
+    """
+    rows, touched = passage.intervals[ACROSS], passage.intervals[ACROSS].touched
+    if passage.trip.part == 0 or touched.start <= rows.first or touched.stop >= rows.extent:
+        return None
+    return len(rows.cells), rows.below, rows.above

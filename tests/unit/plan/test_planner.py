@@ -19,7 +19,7 @@ from outgrid.plan.planner import WORTH_CUTTING, plan
 from outgrid.plan.tables import steps_bytes
 from outgrid.schemes import SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
-from outgrid.testing.counting import check
+from outgrid.testing.counting import check, count
 from outgrid.testing.machine import MACHINE
 from outgrid.units import parse_bytes
 
@@ -300,6 +300,18 @@ def test_large_planes_of_a_closed_grid_pass_in_strips():
         for depth in found.schedule.depths
         for axis in (0, 1)
     )
+
+
+@pytest.mark.parametrize("faces", [{}, {"z": "periodic"}, {"y": "periodic"}, "periodic"])
+@pytest.mark.parametrize("name", ["heat7", "wave:4"])
+def test_the_bytes_of_very_many_strips_are_those_of_the_program(name, faces):
+    values = {"heat7": {"u": 0.0}, "wave:4": {"u": 0.0, "c": 0.1}}[name]
+    given = Problem(name, (48, 480, 16), "float32", 9, boundary=faces, initial=values)
+    found = planned(given, tier="direct", depth=4, slab_planes=4, strip_rows=21)
+    assert found.schedule.strips.count(4) > 20
+    made = count(found)
+    volume = found.volume
+    assert (made.read_bytes, made.written_bytes) == (volume.read_bytes, volume.written_bytes)
 
 
 def test_a_closed_grid_of_few_planes_is_not_streamed():
