@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec.structs
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
@@ -150,9 +150,7 @@ def _made_or_continued(task: Task, adjoint: str, *, resume: bool) -> Derivatives
         chosen = plan_of(task, adjoint).chosen
         task.comm.share(None)  # all have looked
         progress = new(task, chosen.lengths, chosen.name)
-    task = msgspec.structs.replace(
-        task, cuts=msgspec.structs.replace(task.cuts, longest=progress.longest)
-    )
+    task = replace(task, cuts=replace(task.cuts, longest=progress.longest))
     if progress.done:
         return _made(task, progress.value, progress.numbers, progress.strategy)
     write_coefficients(task)

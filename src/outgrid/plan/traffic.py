@@ -219,7 +219,8 @@ def _kind(passage: Passage) -> tuple[int, End, End] | None:
 
     A grid has very many strips, and nearly all are alike.
     """
-    rows, touched = passage.intervals[ACROSS], passage.intervals[ACROSS].touched
+    rows = passage.intervals[ACROSS]
+    touched = rows.touched
     if passage.trip.part == 0 or touched.start <= rows.first or touched.stop >= rows.extent:
         return None
     return len(rows.cells), rows.below, rows.above

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec.structs
 import numpy as np
+from msgspec.structs import replace
 
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
@@ -56,7 +56,7 @@ class Borrowed:
             + ("" if offer.watched else "; its loss cannot be detected")
             for offer, amount in zip(offers, amounts, strict=True)
         ]
-        return msgspec.structs.replace(chosen, notes=(*chosen.notes, *notes))
+        return replace(chosen, notes=(*chosen.notes, *notes))
 
     def take(self, chosen: Plan) -> None:
         """Borrow what the plan needs."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from outgrid.durable import replace_file
 from outgrid.errors import UsageError
@@ -37,7 +38,7 @@ class Progress(msgspec.Struct):
     def write(self, task: Task) -> None:
         """Make it durable."""
         if task.comm.rank == 0:
-            text = json.dumps({name: getattr(self, name) for name in self.__struct_fields__})
+            text = json.dumps(asdict(self))
             replace_file(task.out / NAME, text.encode())
         task.comm.share(None)
 
