@@ -194,7 +194,7 @@ def test_as_many_steps_as_a_message_says_fit(folder, capsys):
 
 def test_more_planes_than_any_disk_has_room_for_are_refused_at_once(folder, capsys):
     shape, constant = ("[40, 64]", "[2147483648, 512]"), ('"start.npy"', "0.5")
-    steps = (("steps = 6", "steps = 100000"), ("depth = 3\n", ""))
+    steps = (("steps = 6", "steps = 100000"), ("depth = 3\n", 'effort = "estimate"\n'))
     code, said = run(capsys, shape, constant, *steps)
     assert code == 3
     assert "of free space and the run needs 16" in said

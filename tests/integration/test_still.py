@@ -143,7 +143,7 @@ def test_coefficients_are_read_near_what_moves_alone(name, tmp_path, monkeypatch
     assert asked[True] > PLANES * (STEPS // 2 - 2) / 2
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
 def test_of_any_place_and_plan(data, tmp_path_factory):
     """Blocks that reach the ends of the grid, none at all, faces that mirror, odd depths."""

