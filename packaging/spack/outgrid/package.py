@@ -20,7 +20,7 @@ class Outgrid(PythonPackage):
     depends_on("xxhash", type="build")
 
     depends_on("py-matplotlib@3.8:", type=("build", "run"))
-    depends_on("py-msgspec@0.18:", type=("build", "run"))
+    depends_on("py-msgspec@0.18.5:", type=("build", "run"))
     depends_on("py-numpy@1.26:", type=("build", "run"))
     depends_on("py-psutil@5.9:", type=("build", "run"))
     depends_on("py-rich@13:", type=("build", "run"))
