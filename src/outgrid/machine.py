@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict
 
 from outgrid.errors import UsageError
 
@@ -119,7 +119,7 @@ class Machine(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Machine":
         """Inverse of `to_dict`. Raises UsageError when a key is missing or unknown."""
-        names = {field.name for field in fields(cls)}
+        names = {*cls.__struct_fields__}
         if data.keys() != names:
             odd = sorted(data.keys() ^ names)
             raise UsageError(f"not a description of a machine: {', '.join(odd)} missing or unknown")

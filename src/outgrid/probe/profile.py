@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import astuple, replace
 
 from outgrid.build.kept import cache_folder, decoded, elsewhere, keep
 from outgrid.durable import existing
@@ -52,7 +52,7 @@ class Key(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """The name of the profile."""
-        text = json.dumps([*asdict(self).values(), *MEASURED])
+        text = json.dumps([*astuple(self), *MEASURED])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
