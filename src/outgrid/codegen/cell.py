@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 from outgrid.codegen.names import Names
-from outgrid.codegen.spelling import SPELLING
-from outgrid.stencil.expression import Access, Constant, Expression, Operation, Profile, nodes
+from outgrid.codegen.walk import walk
+from outgrid.stencil.expression import Access, Constant, Expression, Profile, nodes
 from outgrid.stencil.symbol import AXES
 
 __all__ = ["statements"]
@@ -27,23 +27,16 @@ def statements(
     ``read`` says what an access is, after statements of its own. ``values`` are there already, and
     get what is made; their names begin with ``prefix``.
     """
-    for node in nodes(*expressions):
-        if node in values:
-            continue
+
+    def leaf(node: Expression) -> str | None:
         if node in names.uniform:
-            values[node] = f"u.{names.uniform[node]}"
-        elif isinstance(node, Constant):
-            values[node] = names.scalar(node)
-        elif isinstance(node, Profile):
+            return f"u.{names.uniform[node]}"
+        if isinstance(node, Constant):
+            return names.scalar(node)
+        if isinstance(node, Profile):
             axis = ("z", *AXES[4 - names.stencil.ndim :])[node.axis]
-            values[node] = f"s.profiles[{names.profiles.index(node.name)}][{place[axis]}]"
-        elif isinstance(node, Access):
-            found = yield from read(node)
-            values[node] = f"{prefix}{len(values)}"
-            yield f"const {names.real} {values[node]} = {found};"
-        elif isinstance(node, Operation):
-            operands = [values[operand] for operand in node.operands]
-            values[node] = f"{prefix}{len(values)}"
-            spelled = SPELLING[node.name].format(*operands)
-            yield f"const {names.type(node)} {values[node]} = {spelled};"
+            return f"s.profiles[{names.profiles.index(node.name)}][{place[axis]}]"
+        return None
+
+    yield from walk(nodes(*expressions), values, leaf, read, names.type, prefix)
     return [values[expression] for expression in expressions]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from outgrid.codegen.names import Names
-from outgrid.codegen.spelling import SPELLING
+from outgrid.codegen.walk import walk
 from outgrid.stencil.expression import (
     Access,
     Constant,
@@ -126,21 +126,19 @@ class Statements:
 
         Names of values begin with ``prefix``.
         """
-        for node in missing(expression, values):
+
+        def leaf(node: Expression) -> str | None:
             if node in self.names.uniform:
-                values[node] = f"{self.names.uniform[node]}v"
-            elif isinstance(node, Constant):
-                values[node] = f"all({self.names.scalar(node)})"
-            elif isinstance(node, Profile):
-                values[node] = self.profile(node)
-            elif isinstance(node, Access):
-                values[node] = f"{prefix}{len(values)}"
-                yield f"const V {values[node]} = {load(node)};"
-            elif isinstance(node, Operation):
-                operands = [values[operand] for operand in node.operands]
-                values[node] = f"{prefix}{len(values)}"
-                spelled = SPELLING[node.name].format(*operands)
-                yield f"const {self.vector(node)} {values[node]} = {spelled};"
+                return f"{self.names.uniform[node]}v"
+            if isinstance(node, Constant):
+                return f"all({self.names.scalar(node)})"
+            return self.profile(node) if isinstance(node, Profile) else None
+
+        def read(access: Access) -> Generator[str, None, str]:
+            yield from ()
+            return load(access)
+
+        yield from walk(missing(expression, values), values, leaf, read, self.vector, prefix)
 
     def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
         plane, _, column = self.names.offset(access)
