@@ -2,11 +2,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outgrid.cli import main
 from outgrid.probe.profile import known_machine
 from outgrid_bench.peers import by_yask, compare
+from outgrid_bench.peers.by_yask import Solution
 from outgrid_bench.peers.compare import PEERS, Peer, all_agree, measure_peers, peer_workload
 from outgrid_bench.tables import peer_table
 from outgrid_bench.workloads import Workload, choose
@@ -119,7 +121,8 @@ SCRIPT = """#!/bin/sh
 echo "$@" >> given
 echo "Version: 4.05.04"
 echo "  Num outer threads:       $(cat threads)"
-echo "  stencil-description:    iso3dfd radius {radius}"
+echo "  stencil-description:    {kernel}"
+echo "  element-size:           {real_bytes}B"
 case "$*" in *-no-pre_auto_tune*) ;; *)
     echo " auto-tuner: block-size:             t=6 * x=12 * y=24 * z=24"
     echo " auto-tuner: micro-block-size:       t=6 * x=8 * y=4 * z=24" ;;
@@ -132,15 +135,23 @@ exit {code}
 """
 
 
-def built(folder: Path, code: int = 0, radius: int = 4, threads: int | None = None) -> Path:
-    """A folder as YASK leaves it, with a program that says what YASK would."""
+WAVE = by_yask.SOLUTIONS["wave:8"]
+
+
+def built(
+    folder: Path, solution: Solution = WAVE, code: int = 0, threads: int | None = None, **said: int
+) -> Path:
+    """A folder as YASK leaves it, with a program that says what YASK would, or what is ``said``."""
     (folder / "bin").mkdir(parents=True)
     (folder / "build").mkdir()
-    (folder / "bin" / "yask_kernel.iso3dfd.avx512.exe").touch()
+    name = f"yask_kernel.{solution.name}.avx512"
+    (folder / "bin" / f"{name}.exe").touch()
+    kernel = f"{solution.name} radius {said.get('radius', solution.radius)}"
+    real_bytes = said.get("real_bytes", solution.real_bytes)
     script = folder / "bin" / "yask.sh"
-    script.write_text(SCRIPT.format(code=code, radius=radius))
+    script.write_text(SCRIPT.format(code=code, kernel=kernel, real_bytes=real_bytes))
     script.chmod(0o755)
-    report = folder / "build" / "yask_kernel.iso3dfd.avx512.make-report.txt"
+    report = folder / "build" / f"{name}.make-report.txt"
     report.write_text("YK_CXX=g++\nYK_CXXVER=g++ 12.2.0 Copyright (C) 2022\n")
     (folder / "threads").write_text(str(threads or known_machine(folder).cores))
     return folder
@@ -153,8 +164,8 @@ def ours(monkeypatch):
     monkeypatch.setattr(by_yask, "_streamed", lambda workload, place: (1.5, "a limit"))
 
 
-def small() -> Workload:
-    return by_yask.wave_workload(192 << 20, 0.04, extent=24, steps=6)
+def small(name: str = "wave:8") -> Workload:
+    return by_yask.cube_workload(name, 192 << 20, 0.04, extent=24, steps=6)
 
 
 def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch, ours):
@@ -175,12 +186,23 @@ def test_yask_is_run_where_it_was_built_in_turns_with_ours(tmp_path, monkeypatch
     assert streamed.shape[1:] == (24, 24)
     assert streamed.note == "0.60 of yask in memory; a limit"
     given = (folder / "given").read_text()
-    assert len(given.splitlines()) == by_yask.ROUNDS * len(by_yask.ways(24, 2))
+    assert len(given.splitlines()) == by_yask.ROUNDS * len(WAVE.ways(24, 2))
     assert all(part in given for part in ("-arch avx512", "-g 24", "-trial_steps 6"))
 
 
+@pytest.mark.parametrize("name", by_yask.SOLUTIONS)
+def test_each_stencil_runs_the_kernel_of_its_name_on_the_same_cells(name, tmp_path, ours):
+    solution, workload = by_yask.SOLUTIONS[name], small(name)
+    folder = built(tmp_path / "yask", solution)
+    memory, fastest, *_ = by_yask.measure_yask(folder, tmp_path, quiet, workload)
+    assert fastest.glups == 2.5
+    assert np.dtype(memory.dtype).itemsize == solution.real_bytes
+    assert workload.case.stencil.radius[-1] == solution.radius
+    assert f"-stencil {solution.name} " in (folder / "given").read_text()
+
+
 def test_yask_has_a_block_for_each_thread():
-    for options in by_yask.ways(extent=514, threads=4).values():
+    for options in WAVE.ways(extent=514, threads=4).values():
         given = dict(zip(options[::2], options[1::2], strict=False))
         assert (given["-bx"], given["-by"], given["-bz"]) == ("129", "514", "514")
 
@@ -189,7 +211,8 @@ def test_yask_has_a_block_for_each_thread():
     ("changes", "said"),
     [
         ({"code": 3}, "exit code 3"),
-        ({"radius": 8}, "it was not built for iso3dfd radius 4"),
+        ({"radius": 8}, "it is another kernel: build it by `make stencil=iso3dfd radius=4"),
+        ({"real_bytes": 8}, "it is another kernel: build it by `make stencil=iso3dfd radius=4"),
         ({"threads": 999}, "it did not run with"),
     ],
 )
@@ -211,10 +234,13 @@ def test_a_yask_that_takes_too_long_is_ended(tmp_path, monkeypatch, ours):
 def test_our_wave_has_a_rate_where_there_is_no_yask(tmp_path, monkeypatch, capsys, ours):
     monkeypatch.delenv(by_yask.VARIABLE, raising=False)
     assert main(["bench", "peers", "--only", "wave:8", "--quick"]) == 0
-    assert by_yask.BUILT_BY in capsys.readouterr().out
+    assert WAVE.built_by in capsys.readouterr().out
     assert main(["bench", "peers", "--only", "wave:8", "--yask", str(tmp_path)]) == 0
     assert "holds no kernel" in capsys.readouterr().out
+    assert main(["bench", "peers", "--only", "heat7", "--quick", "--yask", str(tmp_path)]) == 0
+    assert by_yask.SOLUTIONS["heat7"].built_by in capsys.readouterr().out
     assert main(["bench", "peers", "--only", "wave:8", "--python", "python"]) == 2
+    assert main(["bench", "peers", "--only", "heat7:float32", "--yask", str(tmp_path)]) == 2
 
 
 def test_our_wave_is_measured_in_memory_and_out_of_core(tmp_path):

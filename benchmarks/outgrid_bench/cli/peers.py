@@ -7,7 +7,7 @@ import os
 from outgrid.errors import UsageError
 from outgrid.units import parse_bytes
 from outgrid_bench.cli.measurement import Measurement, say
-from outgrid_bench.peers.by_yask import STEPS, VARIABLE, measure_yask, wave_workload
+from outgrid_bench.peers.by_yask import SOLUTIONS, STEPS, VARIABLE, cube_workload, measure_yask
 from outgrid_bench.peers.compare import PEERS as PROGRAMS
 from outgrid_bench.peers.compare import PeerRow, all_agree, measure_peers, peer_workload
 from outgrid_bench.peers.gradients import measure_gradients
@@ -22,16 +22,17 @@ def run_peers(arguments: argparse.Namespace) -> int:
     if len(factors) > 1:
         raise UsageError("the peers run on one grid: give one --factor")
     names = arguments.only or ["heat7"]
-    if names == ["wave:8"]:
-        return _finish(arguments, _beside_yask(arguments))
     if names == ["gradient"]:
         return _finish(arguments, _gradients(arguments))
     name, _, dtype = names[0].partition(":")
-    if len(names) > 1 or name != "heat7":
+    by_python = name == "heat7" and arguments.yask is None
+    if len(names) > 1 or not (by_python or names[0] in SOLUTIONS):
         raise UsageError(
-            "the peers run heat7, YASK wave:8, and others a gradient: --only heat7, "
-            "--only heat7:float32, --only wave:8 or --only gradient"
+            f"the peers run heat7, YASK {', '.join(SOLUTIONS)}, and others a gradient: --only "
+            "heat7, --only heat7:float32, --only wave:8, --only heat7 --yask DIR or --only gradient"
         )
+    if not by_python:
+        return _finish(arguments, _beside_yask(arguments, names[0]))
     workload = peer_workload(
         arguments.memory, factors[0], dtype or "float64", arguments.quick, arguments.steps
     )
@@ -47,14 +48,14 @@ def run_peers(arguments: argparse.Namespace) -> int:
     return _finish(arguments, rows)
 
 
-def _beside_yask(arguments: argparse.Namespace) -> list[PeerRow]:
+def _beside_yask(arguments: argparse.Namespace, name: str) -> list[PeerRow]:
     if arguments.python is not None:
         raise UsageError("YASK is no program of Python: leave out --python")
     say(f"load average {os.getloadavg()[0]:.2f}")
     memory, factor, extent = ("192MiB", 2.0, 128) if arguments.quick else ("512MiB", 4.0, 512)
     limit = parse_bytes(arguments.memory or memory)
     factor = (arguments.factor or [factor])[0]
-    workload = wave_workload(limit, factor, extent, arguments.steps or STEPS)
+    workload = cube_workload(name, limit, factor, extent, arguments.steps or STEPS)
     return measure_yask(arguments.yask, arguments.scratch, say, workload)
 
 
@@ -88,17 +89,21 @@ PEERS = Measurement(
         "With --only gradient it is the gradient of a misfit of waves by their model, which "
         "Devito, Deepwave and JAX make in memory, in turns with ours. "
         "With --only wave:8 it is YASK's wave of order 8 in memory, in turns with ours in memory "
-        "and out of core, where YASK has been built: by given tiles and by those of its tuner."
+        "and out of core, where YASK has been built: by given tiles and by those of its tuner. So "
+        "it is with --only box27, and with --only heat7 where --yask names its folder."
     ),
     run=run_peers,
     options={
-        "--only": "heat7:float64 or heat7:float32, wave:8 for YASK, or gradient (heat7:float64)",
+        "--only": (
+            "heat7:float64 or heat7:float32, wave:8, box27 or heat7 for YASK, or gradient "
+            "(heat7:float64)"
+        ),
         "--memory": "limit of programs out of core, for example 1GiB (512MiB, with --quick 192MiB)",
         "--factor": "size of the grid over the limit (4, with --quick 2)",
-        "--steps": "time steps (24, with --quick 6; wave:8: 48)",
+        "--steps": f"time steps (24, with --quick 6; beside YASK {STEPS})",
         "--with-swap": "C on swap space as well, which has to be active",
         "--python": "the interpreter that has the programs (this one)",
-        "--yask": f"the folder where YASK was built, for --only wave:8 (what {VARIABLE} says)",
+        "--yask": f"the folder where YASK was built (what {VARIABLE} says; of heat7 none)",
         "--quick": "a small grid, and 30 seconds for each program instead of 300",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
         "--json": "write all figures to FILE",
