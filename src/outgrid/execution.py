@@ -35,7 +35,7 @@ from outgrid.execute.streaming import (
     stream,
 )
 from outgrid.formats.npy import Header, bare_npy
-from outgrid.observe import Noted, Reached, observers_of
+from outgrid.observe import Noted, Reached, files_of, observers_of
 from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
 from outgrid.plan.model import Plan
@@ -95,9 +95,12 @@ class Execution:
         files.
         """
         if self.before.steps_done >= 0:
-            write_manifest(self.run.folder.out, self.manifest)
+            run = self.run
+            left = files_of(run.given, run.options, alone=run.plan.schedule.subgrid is None)
+            self.ledger.manifest = run.folder.leaving(self.manifest, left)
+            write_manifest(run.folder.out, self.manifest)
             # With all steps made, results may be in place already.
-            there = not self.run.problem.steps and self.manifest.exported
+            there = not run.problem.steps and self.manifest.exported
             return {} if there else self._open_stores()
         try:
             stores = self._begin(durable, inputs)

@@ -14,6 +14,7 @@ import pytest
 import outgrid as og
 from outgrid.cli import main
 from outgrid.errors import BuildError, InfeasiblePlan, Stopped, UsageError
+from outgrid.runs.leftovers import leftovers
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.storage import Joined, Piece
@@ -179,6 +180,27 @@ def test_an_unfinished_run_is_replaced_and_one_that_runs_is_not(tmp_path):
     assert result.record.steps == 3
     assert not scratch.exists()
     assert not (out / MANIFEST_NAME).exists()
+
+
+def test_what_a_resume_leaves_as_well_is_the_runs(tmp_path, cut_off):
+    out = tmp_path / "run"
+    for _ in range(2):
+        cut_off(1, lambda: og.run(heat(), out=out, overwrite=True, **STREAMED))
+        cut_off(1, lambda: og.resume(out, preview=8))
+        assert (out / "preview.npy.new").exists()
+    leftovers(out, delete=True)
+    assert files(out) == {}
+
+
+@pytest.mark.parametrize("name", ["preview.npy", "preview.npy.new"])
+def test_a_file_of_others_stays_where_a_resume_would_leave_its_own(tmp_path, cut_off, name):
+    out = tmp_path / "run"
+    cut_off(1, lambda: og.run(heat(), out=out, **STREAMED))
+    (out / name).write_text("precious")
+    with pytest.raises(UsageError, match=f"{name} exists, is not of the run in {out}"):
+        og.resume(out, preview=8)
+    og.resume(out)
+    assert (out / name).read_text() == "precious"
 
 
 def test_a_run_that_was_killed_while_it_removed_results_is_replaced(out, monkeypatch):

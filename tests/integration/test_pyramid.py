@@ -133,6 +133,15 @@ def test_what_a_run_has_begun_is_cleaned_and_overwritten(tmp_path, cut_off):
     as_exported(again, tmp_path)
 
 
+def test_levels_that_a_resume_asks_for_are_cleaned(tmp_path, cut_off):
+    out, given = tmp_path / "run", GIVEN | {"tier": "direct", "depth": 2, "slab_planes": 2}
+    cut_off(1, lambda: og.run(heat(), out=out, **given | {"pyramid": False}))
+    cut_off(1, lambda: og.resume(out, pyramid=True))
+    assert [*out.glob("u.pyramid/*/c/0/0/0.new")]
+    leftovers(out, delete=True)
+    assert not [*out.rglob("*.new")]
+
+
 def test_a_plan_counts_its_planes():
     with_levels = og.plan(heat((256, 512, 512)), memory="256MiB", pyramid=True)
     without = og.plan(heat((256, 512, 512)), memory="256MiB")

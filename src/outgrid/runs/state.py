@@ -171,6 +171,21 @@ class RunFolder(msgspec.Struct, frozen=True):
                 f"--scratch, or {hint}"
             )
 
+    def leaving(self, manifest: Manifest, beside: Iterable[str]) -> Manifest:
+        """The manifest of a run that goes on and leaves ``beside`` its fields what is named so.
+
+        Raises UsageError if one of these files exists and is not the run's.
+        """
+        more = tuple(name for name in beside if name not in manifest.results)
+        made = [self.out / name for name in more]
+        for path in (*made, *map(partial_path, made)):
+            if os.path.lexists(path):
+                raise UsageError(
+                    f"{path} exists, is not of the run in {self.out} and is not overwritten; "
+                    "move it, or leave out the option that asks for it"
+                )
+        return msgspec.structs.replace(manifest, results=(*manifest.results, *more))
+
     def result_names(self, levels: tuple[Arrival, ...]) -> tuple[str, ...]:
         """Names of the fields that the run leaves in the end, and of their checksums."""
         fields = [self.result(level) for level in levels if not level.constant]
