@@ -27,7 +27,7 @@ from outgrid.plan.model import Plan
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.report.progress import follow, is_watched
 from outgrid.result import Result
-from outgrid.runs.group import what_is_left
+from outgrid.runs.group import NOTHING_LEFT, what_is_left
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.reading import Reading
 from outgrid.runs.resumption import resumption
@@ -284,8 +284,9 @@ def _stoppable(out: Path) -> Generator[Stop]:
             raise
         raise Interrupted(stop.heard, f"stopped; {stopped.kept}; {way}") from None
     except KeyboardInterrupt:
-        left = what_is_left(out, way)
-        raise Interrupted(signal.SIGINT, f"stopped; {left}") from None
+        left = what_is_left(out)
+        told = f"{left}; {way}" if left else NOTHING_LEFT
+        raise Interrupted(signal.SIGINT, f"stopped; {told}") from None
 
 
 def _options(

@@ -12,12 +12,13 @@ import msgspec
 
 from outgrid.cli.arguments import print_json
 from outgrid.comm import Comm
+from outgrid.errors import Stopped
 from outgrid.execute.stop import Interrupted, Stop
 from outgrid.gradients import GradientPlan
 from outgrid.record import Record
 from outgrid.report.progress import Shown, follow
 from outgrid.report.summary import summarise
-from outgrid.runs.group import what_is_left
+from outgrid.runs.group import NOTHING_LEFT, runs_in, what_is_left
 
 __all__ = [
     "add_quiet_argument",
@@ -34,17 +35,24 @@ def add_quiet_argument(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def stopping_on_signals(out: Path) -> Generator[Stop]:
-    """SIGTERM and Ctrl-C stop the run in ``out`` so that it can be resumed; a second one ends it at
-    once."""
-    stop = Stop()
+def stopping_on_signals(out: Path, *, anew: bool = False) -> Generator[Stop]:
+    """SIGTERM and Ctrl-C stop the run in ``out`` so that it can be resumed; a second one, or one
+    while no steps are made, ends it at once.
+
+    Raises Stopped where it can be resumed then, else Interrupted. A run that begins ``anew`` does
+    not go on from what was there before.
+    """
+    stop, former = Stop(), runs_in(out) if anew else ()
     with stop.on_signals():
         try:
             yield stop
         except KeyboardInterrupt:
+            left = what_is_left(out, former)
+            if left:
+                told = f"interrupted; {left}; outgrid resume {out} continues"
+                raise Stopped(told, left) from None
             number = stop.heard or signal.SIGINT
-            left = what_is_left(out, f"outgrid resume {out} continues")
-            raise Interrupted(number, f"interrupted; {left}") from None
+            raise Interrupted(number, f"interrupted; {NOTHING_LEFT}") from None
 
 
 @contextmanager

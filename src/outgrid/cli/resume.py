@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left and print its record."""
     comm, out = world(), arguments.run_folder
-    resumed = resumption(out, settings_from(arguments), comm)
     with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
+        resumed = resumption(out, settings_from(arguments), comm)
         result = pipeline.resume(out, resumed.options, progress, stop, resumed.changes, comm=comm)
     if comm.rank == 0:
         print_record(result.record, arguments)

@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     comm = world()
     job = job_from(arguments, comm.local)
     out = job.options.results
-    with stopping_on_signals(out) as stop, progress_to_stderr(arguments, comm) as progress:
+    stopping = stopping_on_signals(out, anew=not arguments.resume)
+    with stopping as stop, progress_to_stderr(arguments, comm) as progress:
         given = job.problem, job.options, progress, stop
         if arguments.resume:
             result = pipeline.run_or_resume(*given, comm=comm)

@@ -19,7 +19,7 @@ SCHEDULER_MARGIN_SECONDS = 30.0
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that came when there was nothing to be kept, or a second one."""
+    """A signal that came while no steps were made, or a second one."""
 
     def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message or signal.Signals(number).name)

@@ -43,6 +43,7 @@ from outgrid.storage.sums import sums_path
 GROUP_NAME = "ranks.json"
 _RANK = re.compile(r"rank\.\d+(\.\d+)?")  # the names of `new_folders`
 NOTHING = Box(range(0), range(0))
+NOTHING_LEFT = "it has no durable state: its initial values were not complete"
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -257,13 +258,23 @@ def durable(out: Path) -> Durable:
     return Durable(run.group, manifest.problem, steps, run.shares, ended)
 
 
-def what_is_left(out: Path, goes_on: str) -> str:
-    """What a run that was ended at any moment has left in ``out``, and how it goes on."""
+def runs_in(out: Path) -> frozenset[str]:
+    """Names of the unfinished runs in a folder: that of one process, or each rank's."""
+    with suppress(Error):  # a folder of something else
+        return frozenset(share.manifest.run for share in on_disk(out).shares)
+    return frozenset()
+
+
+def what_is_left(out: Path, former: Collection[str] = ()) -> str:
+    """What a run that was ended at any moment has left in ``out`` to go on from, or nothing.
+
+    What ``former`` runs, that it was to replace, have left there does not count.
+    """
     with suppress(Error):  # a folder of something else
         run = on_disk(out)
-        if (run.shares or run.group is not None) and run.manifest.steps_done >= 0:
-            return f"{how_far(run.manifest)}; {goes_on}"
-    return "it has no durable state: its initial values were not complete"
+        if is_unfinished(run) and run.manifest.steps_done >= 0 and runs_in(out).isdisjoint(former):
+            return how_far(run.manifest)
+    return ""
 
 
 def new_folders(out: Path, count: int) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 import importlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -216,12 +218,43 @@ def test_an_interrupt_of_a_run_says_what_is_left_and_how_to_go_on(job, capsys, m
         "outgrid: interrupted; it has no durable state: its initial values were not complete\n"
     )
     assert not out.exists()
+    kept = f"the initial values are kept, and none of the 6 steps; outgrid resume {out} continues"
+    for place in ("execution.stream", "pipeline.known_machine", "cli.resume.resumption"):
+        verb = ["resume", str(out)] if out.exists() else ["run", str(job)]
+        with monkeypatch.context() as patch:
+            patch.setattr(f"outgrid.{place}", interrupt)
+            assert main([*verb, "--quiet"]) == 75, place
+        assert capsys.readouterr().err == f"outgrid: interrupted; {kept}\n"
+    assert main(["resume", str(out), "--quiet"]) == 0
+
+
+def test_an_interrupted_run_that_was_to_replace_another_does_not_go_on_from_it(
+    job, capsys, monkeypatch
+):
+    def interrupt(*arguments, **others):
+        raise KeyboardInterrupt
+
+    assert main(["run", str(job), "--quiet", "--stop-after", "1ms"]) == 75
+    capsys.readouterr()
+    for option, code in (("--overwrite", 130), ("--continue", 75)):
+        with monkeypatch.context() as patch:
+            patch.setattr("outgrid.pipeline.known_machine", interrupt)
+            assert main(["run", str(job), "--quiet", option]) == code
+        assert ("no durable state" in capsys.readouterr().err) == (code == 130)
+
+
+def test_a_run_that_is_interrupted_while_its_results_are_placed_can_be_resumed(
+    job, capsys, monkeypatch
+):
+    def interrupt(*arguments, **others):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    out = job.parent / "heat.run"
     with monkeypatch.context() as patch:
-        patch.setattr("outgrid.execution.stream", interrupt)
-        assert main(["run", str(job), "--quiet"]) == 130
+        patch.setattr("outgrid.runs.state.move", interrupt)
+        assert main(["run", str(job), "--quiet"]) == 75
     assert capsys.readouterr().err == (
-        "outgrid: interrupted; the initial values are kept, and none of the 6 steps; "
-        f"outgrid resume {out} continues\n"
+        f"outgrid: interrupted; 6 of 6 steps are kept; outgrid resume {out} continues\n"
     )
     assert main(["resume", str(out), "--quiet"]) == 0
 
