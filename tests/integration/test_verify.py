@@ -11,6 +11,8 @@ from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.errors import StoreError
+from outgrid.runs import state
+from outgrid.runs.verify import verify
 from outgrid.stencil.problem import Problem
 
 SHAPE = (40, 12, 33)
@@ -136,6 +138,39 @@ def test_a_coefficient_that_changed_stops_the_run(tmp_path):
     with pytest.raises(StoreError, match="plane 30 of 40 did not match the checksums") as caught:
         pipeline.resume(out, options(out))
     assert caught.value.path == out / "scratch" / "c.npy"
+
+
+@pytest.mark.parametrize("name", ["wave.run", "wave.h5"])
+@pytest.mark.parametrize("place", ["move 1", "move 2", "leave", "abandon"])
+def test_a_run_that_is_cut_off_while_its_results_are_put_in_place_is_sound(
+    tmp_path, monkeypatch, place, name
+):
+    moved, move = iter(range(9)), state.move
+
+    def cut(*given, **named):
+        raise KeyboardInterrupt
+
+    def moving(old, new):
+        if next(moved) == int(place[-1]):
+            cut()
+        move(old, new)
+
+    out = tmp_path / "wave.run"
+    with monkeypatch.context() as patch:
+        if place == "leave":
+            patch.setattr(pipeline, "leave_group", cut)
+            patch.setattr(pipeline, "leave_file", cut)
+        elif place == "abandon":
+            patch.setattr(state, "remove_folder", cut)
+        else:
+            patch.setattr(state, "move", moving)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(problem(), options(tmp_path / name))
+    found = verify(out)
+    fields = 2 if place == "abandon" else 3  # there is no coefficient among results
+    assert (found.errors, found.nbytes) == ((), fields * 8 * np.prod(SHAPE))
+    flip(next(path for path in (out / "u.npy", out / name) if path.is_file()), 7)
+    assert len(verify(out).errors) == 1
 
 
 def test_a_folder_without_a_run_has_nothing_to_verify(tmp_path, capsys):

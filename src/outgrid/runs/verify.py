@@ -79,8 +79,7 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
     ``seen(path, planes done, planes)`` is told how far it has come. Raises UsageError where there
     is no run, or a process works on it.
     """
-    finished = (out / RECORD_NAME).exists() and not (out / MANIFEST_NAME).exists()
-    if finished:
+    if (out / RECORD_NAME).exists():
         record = read_record(out)
         return _verify(_results(out, record), seen).with_frames(_result_frames(out, record))
     durable(out)
@@ -194,7 +193,35 @@ def _working_files(durable: Durable) -> Iterator[_Field]:
                 seal = durable.seal(share, level, constant=parity is None)
                 dtype = problem.dtype_of(level.removesuffix(PREVIOUS))
                 within = folder.working.within(path, problem.shape, dtype)
-                yield _Field(path, folder.working.parts(path), owned, seal=seal, within=within)
+                field = _Field(path, folder.working.parts(path), owned, seal=seal, within=within)
+                yield field if parity is None else _placed(field, folder.out)
+
+
+def _placed(field: _Field, out: Path) -> _Field:
+    """A field of a run that was cut off while results were put in place in ``out``: as it lies."""
+    if field.parts is not None:
+        return field
+    path, within = field.path, field.within
+    rows = path if _stays(sums_path(path), sums_path(_result(path, out))) else _result(path, out)
+    values = path if within is None else within.path
+    if not _stays(values, _result(values, out)):
+        values = _result(values, out)
+    try:
+        if within is not None or values != rows:
+            within = Within(values, within.header if within is not None else read_header(values))
+    except (UsageError, StoreError) as error:
+        return replace(field, wrong=error)
+    return replace(field, path=rows, within=within)
+
+
+def _result(path: Path, out: Path) -> Path:
+    """What the working file of an evolving level becomes in the end."""
+    return out / f"{level_of(path.name)[0]}.npy"
+
+
+def _stays(working: Path, result: Path) -> bool:
+    """Whether a working file is not yet in place."""
+    return working.exists() or not result.exists()
 
 
 def _verify(files: Iterator[_Field], seen: Callable[[Path, int, int], None] | None) -> Verified:
