@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import sys
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -70,6 +71,11 @@ class Served(ThreadingHTTPServer):
                 f"port {port} of {HOST} is not available: {error.strerror}; leave --port out to "
                 "use a free port"
             ) from error
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a reader that has gone, as a browser does that needs no more."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self) -> str:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import urllib.parse
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 import outgrid as og
 from outgrid.errors import UsageError
-from outgrid.serving import Served, link
+from outgrid.serving import Served, _Request, link
 
 zarr = pytest.importorskip("zarr")
 VALUES = np.random.default_rng(1).standard_normal((70, 80, 90)).astype("f4")
@@ -46,12 +47,11 @@ def served(folder):
 
 
 def ask(served, path, method="GET", **headers):
-    connection = http.client.HTTPConnection(*served.server_address[:2], timeout=60)
-    connection.request(method, path, headers=headers)
-    answer = connection.getresponse()
-    found = answer.status, dict(answer.getheaders()), answer.read()
-    connection.close()
-    return found
+    there = served.server_address[:2]
+    with closing(http.client.HTTPConnection(*there, timeout=60)) as connection:
+        connection.request(method, path, headers=headers)
+        with connection.getresponse() as answer:
+            return answer.status, dict(answer.getheaders()), answer.read()
 
 
 def test_a_file_comes_whole_and_says_who_may_read_it(served, folder):
@@ -143,6 +143,19 @@ def test_zarr_reads_what_is_served(served):
     _, _, body = ask(served, "/u/0/c/1/0/2")
     found = np.frombuffer(body, "<f4").reshape(cells)[:, :, : 90 - 64]
     np.testing.assert_array_equal(found, VALUES[32:64, :32, 64:])
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, ValueError])
+def test_a_reader_that_leaves_early_is_no_error(served, monkeypatch, capfd, error):
+    def gone(*given):
+        raise error
+
+    monkeypatch.setattr(_Request, "_send", gone)
+    with pytest.raises(http.client.IncompleteRead):
+        ask(served, "/zarr.json")
+    monkeypatch.undo()
+    assert ask(served, "/zarr.json")[0] == 200
+    assert ("Traceback" in capfd.readouterr().err) == (error is ValueError)
 
 
 def test_tensorstore_reads_what_is_served(served):
