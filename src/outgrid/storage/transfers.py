@@ -23,6 +23,7 @@ __all__ = ["Completion", "Transfers"]
 # A request that takes longer than this has gone missing; whoever waits for it is told. A flush may
 # take longer: it writes all that the system has gathered.
 STUCK_SECONDS = 300.0
+LOOKS = 10  # in that time, at the requests of transfers that take longer as a whole
 
 FLUSHING = "flushing"
 
@@ -117,6 +118,7 @@ class Transfers:
             raise StoreError(f"engine {engine!r}: {error.strerror}", errno=error.errno) from error
         self._under_way: dict[int, tuple[str, native.File, NDArray[Any], object]] = {}
         self._waited_seconds = 0.0  # since something ended
+        self._requests = 0  # that had ended at the last look
         self._failures: dict[int, StoreError] = {}
         self._moved: dict[int, Moved] = {}
         self._joined = _Joined()
@@ -220,17 +222,17 @@ class Transfers:
     def wait(self, timeout_seconds: float = math.inf) -> list[Completion]:
         """At least one completion; none after the timeout, or when no ticket is outstanding.
 
-        Raises ExecutionError where no transfer ended for ``STUCK_SECONDS`` and not all that are
-        under way are flushes, or a thread that moves bytes failed. Nothing more can be expected
-        then, and nothing is waited for any more.
+        Raises ExecutionError where no request of a transfer ended for ``STUCK_SECONDS`` and not all
+        that are under way are flushes, or a thread that moves bytes failed. Nothing more can be
+        expected then, and nothing is waited for any more.
         """
         left = timeout_seconds
         while True:
             begin = time.monotonic()
-            ended = self._ended(min(left, STUCK_SECONDS - self._waited_seconds))
+            ended = self._ended(min(left, STUCK_SECONDS / LOOKS))
             seconds = time.monotonic() - begin
             left -= seconds
-            patient = ended or self._only_flushes
+            patient = ended or self._only_flushes or self._moves()
             self._waited_seconds = 0.0 if patient else self._waited_seconds + seconds
             completions = self._complete_all(ended)
             if completions or not self.outstanding:
@@ -239,7 +241,7 @@ class Transfers:
                 words = f"no transfer ended for {STUCK_SECONDS:g} s; {self._words()}"
                 self.abandon()  # else letting go would wait for them as well
                 raise ExecutionError(words)
-            if left <= 0:  # else: parts of a flush, of which others are under way
+            if left <= 0:
                 return []
 
     def wake(self) -> None:
@@ -297,6 +299,12 @@ class Transfers:
     def _only_flushes(self) -> bool:
         """Whether nothing is under way but flushes."""
         return {act for act, *_ in self._under_way.values()} == {FLUSHING}
+
+    def _moves(self) -> bool:
+        """Whether requests have ended since the last look."""
+        moved, before = self._queue.statistics(), self._requests
+        self._requests = moved.read_requests + moved.write_requests
+        return self._requests != before
 
     def _words(self) -> str:
         """What is under way, each with its place."""

@@ -10,10 +10,14 @@ from outgrid.storage import Transfers, transfers
 
 
 class Late:
-    """A queue in which something ends after so many looks, each of which takes all its time."""
+    """A queue in which a ticket ends after so many looks, each of which takes all its time.
+
+    In each of the first ``moving`` looks a request ends.
+    """
 
     def __init__(self, clock, looks):
         self.clock, self.looks, self.outstanding = clock, looks, 0
+        self.moving = self.moved = 0
 
     def submit_flush(self, file):
         self.outstanding += 1
@@ -25,10 +29,14 @@ class Late:
     def wait(self, seconds):
         self.clock[0] += seconds
         self.looks -= 1
+        self.moved += self.moved < self.moving
         if self.looks:
             return []
         self.outstanding -= 1
         return [SimpleNamespace(ticket=1, errno=0, nbytes=0, seconds=self.clock[0], sums=b"")]
+
+    def statistics(self):
+        return SimpleNamespace(read_requests=self.moved, write_requests=0)
 
     def abandon(self):
         pass
@@ -40,7 +48,7 @@ def waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(transfers, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     (tmp_path / "u").write_bytes(b"u")
     with Transfers("threads") as found:
-        monkeypatch.setattr(found, "_queue", Late(clock, looks=5))
+        monkeypatch.setattr(found, "_queue", Late(clock, looks=5 * transfers.LOOKS))
         yield found, File(tmp_path / "u", "r", False)
         monkeypatch.undo()
 
@@ -58,3 +66,22 @@ def test_a_flush_does_not_hide_a_read_that_never_ends(waiting):
     found.read(file, transfers._NOTHING, None)
     with pytest.raises(ExecutionError, match="no transfer ended for 300 s; under way: flushing"):
         found.wait()
+
+
+def test_a_read_may_take_as_long_as_its_requests_end(waiting):
+    found, file = waiting
+    found.read(file, transfers._NOTHING, None)
+    found._queue.moving = found._queue.looks
+    (ended,) = found.wait()
+    assert ended.seconds == 5 * transfers.STUCK_SECONDS
+
+
+def test_requests_that_end_no_more_are_waited_for_so_long(waiting):
+    found, file = waiting
+    found.read(file, transfers._NOTHING, None)
+    found._queue.moving = 17
+    with pytest.raises(ExecutionError, match="no transfer ended for 300 s; under way: reading"):
+        found.wait()
+    assert (
+        found._queue.clock[0] == (17 + transfers.LOOKS) * transfers.STUCK_SECONDS / transfers.LOOKS
+    )
