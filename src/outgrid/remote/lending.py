@@ -11,7 +11,6 @@ import atexit
 import ctypes
 import os
 import secrets
-import select
 import signal
 import socket
 import sys
@@ -28,13 +27,13 @@ from mpi4py import MPI
 
 from outgrid.errors import ExecutionError, UsageError
 from outgrid.native import MpiWindow
+from outgrid.remote.lifelines import Lines, addresses, ended, greeted, has_ended, reach
 
 __all__ = ["Lenders", "Offer", "Window", "lending", "rank"]
 
 TAG = 1
 NEAR_SECONDS = 2e-3  # between two looks of a rank whose memory rank 0 sees as its own
 FAR_SECONDS = 5e-5  # and of one that has to answer
-CONNECT_SECONDS = 5.0
 HANGING_SECONDS = 10.0  # after a loss, until MPI is taken to hang
 LOST_EXIT_CODE = 4
 SHARED_MEMORY = Path("/dev/shm")
@@ -224,7 +223,10 @@ def lending(most_bytes: int | None = None) -> Generator[Lenders | None]:
             lenders.end()
 
 
-Lines = dict[int, socket.socket]  # by rank
+def _watch(lenders: Lenders, lines: Lines, stopped: socket.socket) -> None:
+    """Take note of lifelines that end, until the other end of `stopped` is closed."""
+    for rank in ended(lines, stopped):
+        lenders.lose(next(offer for offer in lenders.offers if offer.rank == rank))
 
 
 def _meet(
@@ -234,57 +236,23 @@ def _meet(
     hosts = comm.allgather(_host())
     mine = hosts[comm.rank]
     on_host = sum(host == mine for host in hosts[1:])
-    lines: Lines = {}
     if comm.rank == 0:
         listener = stack.enter_context(socket.create_server(("", 0), backlog=comm.size))
         token = secrets.token_bytes(16)
-        comm.bcast((_addresses(), listener.getsockname()[1], token))
+        comm.bcast((addresses(), listener.getsockname()[1], token))
         gathered = comm.gather(None)
         offers: list[Offer] = [offer for offer in gathered or [] if offer is not None]
-        listener.settimeout(CONNECT_SECONDS)
-        while len(lines) < sum(offer.watched for offer in offers):
-            line, _ = listener.accept()
-            greeting = _receive(line, len(token) + 4)
-            if greeting[:-4] != token:
-                line.close()
-                continue
-            lines[int.from_bytes(greeting[-4:], "little")] = stack.enter_context(line)
+        lines = greeted(listener, token, sum(offer.watched for offer in offers))
+        for line in lines.values():
+            stack.enter_context(line)
         return lines, comm.bcast(offers), True
-    addresses, port, token = comm.bcast(None)
-    line = _reach(addresses, port, token + comm.rank.to_bytes(4, "little"))
-    if line is not None:
-        lines[0] = stack.enter_context(line)
+    line = reach(*comm.bcast(None), comm.rank)
+    lines = {} if line is None else {0: stack.enter_context(line)}
     free = _free_bytes() * 9 // 10 // max(1, on_host)
     nbytes = free if most_bytes is None else min(free, most_bytes)
     offer = Offer(comm.rank, mine[0], os.getpid(), nbytes, line is not None)
     comm.gather(offer)
     return lines, comm.bcast(None), mine == hosts[0]
-
-
-def _reach(addresses: Sequence[str], port: int, greeting: bytes) -> socket.socket | None:
-    """A connection to the first of the addresses where rank 0 takes the greeting."""
-    for address in addresses:
-        with suppress(OSError):
-            line = socket.create_connection((address, port), CONNECT_SECONDS)
-            line.sendall(greeting)
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-            line.setblocking(False)
-            return line
-    return None
-
-
-def _watch(lenders: Lenders, lines: Lines, stopped: socket.socket) -> None:
-    """Take note of lifelines that end, until the other end of `stopped` is closed."""
-    while True:
-        readable, _, _ = select.select([*lines.values(), stopped], [], [])
-        if stopped in readable:
-            return
-        for rank in [rank for rank, line in lines.items() if line in readable]:
-            del lines[rank]
-            lenders.lose(next(offer for offer in lenders.offers if offer.rank == rank))
 
 
 def _lend(comm: MPI.Intracomm, lines: Lines, near: bool) -> None:
@@ -299,7 +267,7 @@ def _lend(comm: MPI.Intracomm, lines: Lines, near: bool) -> None:
             if what == "end":
                 break
             windows.append(Window(comm, value))
-        if lines and _has_ended(lines[0]):
+        if lines and has_ended(lines[0]):
             _leave()
         time.sleep(NEAR_SECONDS if near else FAR_SECONDS)
     for window in windows:
@@ -322,40 +290,12 @@ def _ignore(number: signal.Signals) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _has_ended(line: socket.socket) -> bool:
-    try:
-        return line.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
-def _receive(line: socket.socket, nbytes: int) -> bytes:
-    line.settimeout(CONNECT_SECONDS)
-    received = b""
-    while len(received) < nbytes and (more := line.recv(nbytes - len(received))):
-        received += more
-    return received
-
-
 def _host() -> tuple[str, str]:
     """The name of the host, and what tells it from another one of the same name."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return socket.gethostname(), boot
     return socket.gethostname(), ""
-
-
-def _addresses() -> list[str]:
-    """Where rank 0 may be reached, first from its own host."""
-    ipv4 = {
-        address.address
-        for addresses in psutil.net_if_addrs().values()
-        for address in addresses
-        if address.family == socket.AF_INET
-    }
-    return sorted(ipv4, key=lambda address: not address.startswith("127."))
 
 
 def _free_bytes() -> int:
