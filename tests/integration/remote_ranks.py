@@ -14,7 +14,7 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, InfeasiblePlan, Stopped
 from outgrid.execute.stop import Stop
-from outgrid.remote import lending
+from outgrid.remote import lending, lifelines
 from outgrid.stencil.problem import Problem
 
 SHAPE, STEPS = (30, 23, 37), 7
@@ -165,6 +165,13 @@ def refuse(folder):
     lending.MpiWindow = refused
     og.remote.start(lend="64MiB")
     og.remote.array(1 << 20, "uint8")
+
+
+def miss(folder):
+    """A rank does not reach rank 0 in time."""
+    lifelines.GREET_SECONDS = 0.01
+    lending.greeted = lambda listener, token, count: lifelines.greeted(listener, token, count + 1)
+    og.remote.start(lend="64MiB")
 
 
 def seen_by(stop):

@@ -95,6 +95,12 @@ def test_ranks_end_where_memory_that_was_lent_cannot_be_reached(tmp_path):
     assert done.stderr.endswith("OSError: cannot be reached\n")
 
 
+def test_all_ranks_end_where_one_does_not_reach_rank_0(tmp_path):
+    done = started("miss", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("ExecutionError: 2 of 3 ranks that lend memory reached rank 0") == 3
+
+
 @pytest.mark.parametrize("keep", ["none", "disk"])
 def test_a_lost_memory_node_is_named(keep, tmp_path):
     # Else the launcher ends all ranks, or drops what they print, before they can say a word.

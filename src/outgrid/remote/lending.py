@@ -242,7 +242,11 @@ def _meet(
         comm.bcast((addresses(), listener.getsockname()[1], token))
         gathered = comm.gather(None)
         offers: list[Offer] = [offer for offer in gathered or [] if offer is not None]
-        lines = greeted(listener, token, sum(offer.watched for offer in offers))
+        try:
+            lines = greeted(listener, token, sum(offer.watched for offer in offers))
+        except ExecutionError as error:
+            comm.bcast(error)  # for the others, who wait
+            raise
         for line in lines.values():
             stack.enter_context(line)
         return lines, comm.bcast(offers), True
@@ -252,7 +256,10 @@ def _meet(
     nbytes = free if most_bytes is None else min(free, most_bytes)
     offer = Offer(comm.rank, mine[0], os.getpid(), nbytes, line is not None)
     comm.gather(offer)
-    return lines, comm.bcast(None), mine == hosts[0]
+    answer: list[Offer] | ExecutionError = comm.bcast(None)
+    if isinstance(answer, ExecutionError):
+        raise answer
+    return lines, answer, mine == hosts[0]
 
 
 def _lend(comm: MPI.Intracomm, lines: Lines, near: bool) -> None:

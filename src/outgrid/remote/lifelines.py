@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import cast
 
 import psutil
+
+from outgrid.errors import ExecutionError
 
 __all__ = ["Lines", "addresses", "ended", "greeted", "has_ended", "reach"]
 
 CONNECT_SECONDS = 5.0
+GREET_SECONDS = 30.0  # of all ranks together
 
 Lines = dict[int, socket.socket]
 """Lifelines by rank."""
 
 
 def greeted(listener: socket.socket, token: bytes, count: int) -> Lines:
-    """The first `count` connections that greet with the token and the number of their rank."""
-    lines: Lines = {}
-    listener.settimeout(CONNECT_SECONDS)
-    while len(lines) < count:
-        line, _ = listener.accept()
-        greeting = _receive(line, len(token) + 4)
-        if greeting[:-4] != token:
-            line.close()
-            continue
-        lines[int.from_bytes(greeting[-4:], "little")] = line
+    """The first `count` connections that greet with the token and the number of their rank.
+
+    Others are dropped. Raises ExecutionError where they do not come in time.
+    """
+    lines, heard = Lines(), dict[socket.socket, bytes]()
+    end = time.monotonic() + GREET_SECONDS
+    listener.setblocking(False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while len(lines) < count and (left := end - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                line = cast("socket.socket", key.fileobj)
+                if line is listener:
+                    with suppress(BlockingIOError, ConnectionError):  # it has gone again
+                        line, _ = listener.accept()
+                        selector.register(line, selectors.EVENT_READ)
+                        heard[line] = b""
+                    continue
+                more = _received(line, len(token) + 4 - len(heard[line]))
+                heard[line] += more
+                if more and len(heard[line]) < len(token) + 4:
+                    continue
+                selector.unregister(line)
+                greeting = heard.pop(line)
+                if greeting[:-4] == token:
+                    lines[int.from_bytes(greeting[-4:], "little")] = line
+                else:
+                    line.close()
+    late = len(lines) < count
+    for line in (*heard, *(lines.values() if late else ())):
+        line.close()
+    if late:
+        raise ExecutionError(
+            f"{len(lines)} of {count} ranks that lend memory reached rank 0 within "
+            f"{GREET_SECONDS:g} s: start the run again"
+        )
     return lines
 
 
@@ -48,13 +79,17 @@ def reach(addresses: Sequence[str], port: int, token: bytes, rank: int) -> socke
 
 def ended(lines: Lines, stopped: socket.socket) -> Iterator[int]:
     """The ranks whose lifelines end, until the other end of `stopped` is closed."""
-    while True:
-        readable, _, _ = select.select([*lines.values(), stopped], [], [])
-        if stopped in readable:
-            return
-        for rank in [rank for rank, line in lines.items() if line in readable]:
-            del lines[rank]
-            yield rank
+    with selectors.DefaultSelector() as selector:
+        selector.register(stopped, selectors.EVENT_READ)
+        for rank, line in lines.items():
+            selector.register(line, selectors.EVENT_READ, rank)
+        while True:
+            ready = [key for key, _ in selector.select()]
+            if any(key.fileobj is stopped for key in ready):
+                return
+            for key in ready:
+                selector.unregister(key.fileobj)
+                yield key.data
 
 
 def has_ended(line: socket.socket) -> bool:
@@ -67,12 +102,11 @@ def has_ended(line: socket.socket) -> bool:
         return True
 
 
-def _receive(line: socket.socket, nbytes: int) -> bytes:
-    line.settimeout(CONNECT_SECONDS)
-    received = b""
-    while len(received) < nbytes and (more := line.recv(nbytes - len(received))):
-        received += more
-    return received
+def _received(line: socket.socket, nbytes: int) -> bytes:
+    """Up to so many bytes that have come; none where the other process is gone."""
+    with suppress(OSError):
+        return line.recv(nbytes)
+    return b""
 
 
 def addresses() -> list[str]:
