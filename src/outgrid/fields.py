@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -108,13 +107,10 @@ class Drawn:
         return facts(self.name or "array", rows, picture)
 
 
-def _units_of(meaning: Callable[[], Meaning]) -> Meaning:
-    """What is known of a part of an array: its units."""
-    return (), meaning()[1]
-
-
 class FieldArray(Drawn, np.memmap):
     """An array that lies in a file and draws itself, as parts of it do."""
+
+    _laid: tuple[Any, ...] = ()  # shape and strides of the whole array, whose axes are known
 
     @classmethod
     def of(
@@ -122,15 +118,19 @@ class FieldArray(Drawn, np.memmap):
     ) -> FieldArray:
         """The array under another class; nothing is read or copied."""
         field = array.view(cls)
-        field.name, field.meaning = name, meaning
+        field.name, field.meaning, field._laid = name, meaning, (field.shape, field.strides)
         return field
 
     def __array_finalize__(self, source: Any) -> None:
         super().__array_finalize__(source)
         part = isinstance(source, FieldArray) and np.may_share_memory(self, source)
         self.name, self.meaning = (source.name, source.meaning) if part else ("", _nothing)
-        if part and source.shape != self.shape:
-            self.meaning = partial(_units_of, source.meaning)
+        self._laid = source._laid if part else ()
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Where its cells lie along each axis; nothing of a part, or of axes in another order."""
+        return super().axes if (self.shape, self.strides) == self._laid else ()
 
     @property
     def _shown(self) -> NDArray[Any]:

@@ -57,6 +57,20 @@ def test_it_draws_itself_where_its_cells_lie(result):
     assert np.array_equal(axes.lines[0].get_ydata(), result["u"][3, 4])
 
 
+def test_a_part_and_axes_in_another_order_are_counted(tmp_path):
+    grid = og.Grid(spacing=(2.0, 1.0, 0.5), units="m", fields={"u": {"units": "K"}})
+    problem = og.Problem(
+        "heat7", (8, 8, 8), "float32", 1, {"k": 0.1}, initial={"u": "x"}, grid=grid
+    )
+    u = og.run(problem, out=tmp_path / "run", memory="200MiB")["u"]
+    for other in (u.T, u[::-1], u[:, ::-1], u[:4], u[::2], u.swapaxes(0, 1)):
+        assert (other.axes, other.units) == ((), "K")
+        assert other.plot().axes[0].get_xlabel() == "x"
+    for same in (u[:], u.T.T, u[::-1][::-1], u.view()):
+        assert same.axes == u.axes
+        assert same.plot().axes[0].get_xlabel() == "x (m)"
+
+
 def test_a_histogram_counts_every_cell(result):
     (axes,) = result["u"].hist(bins=7).axes
     (steps,) = axes.patches
