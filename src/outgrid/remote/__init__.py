@@ -180,6 +180,8 @@ class RemoteArray:
                 f"the region holds {self.dtype} of shape {region}; the local array is "
                 f"{local.dtype} of shape {local.shape}"
             )
+        if not (put or local.flags.writeable):
+            raise UsageError("the local array is read-only, and a region is to be got into it")
         if not _ascends(local):
             raise UsageError(
                 f"the local array has strides of {local.strides} bytes; they must be above 0: copy "

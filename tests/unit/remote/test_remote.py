@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outgrid import remote
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, UsageError
 from outgrid.native import MpiWindow
 from outgrid.remote.placement import block_bytes, shares, spread
 
@@ -148,6 +148,19 @@ def test_regions_are_moved_whatever_ranks_are_seen(shape, placement, seen, data)
         assert (array.get() == expected).all()
         inner[...] = 0
         assert not block.any()
+
+
+def test_nothing_is_got_into_an_array_that_is_read_only(borrowed):
+    array, _ = borrowed((4, 5))
+    array[:] = 3
+    zeroes = np.zeros((4, 5), "uint8")
+    zeroes.flags.writeable = False
+    for get in (array.get, array.start_get):
+        with pytest.raises(UsageError, match="the local array is read-only"):
+            get((), zeroes)
+    assert not zeroes.any()
+    array.put((), zeroes)
+    assert not array.get().any()
 
 
 def test_small_pieces_go_as_one_message_to_each_rank(borrowed):
