@@ -184,7 +184,10 @@ def _check_fit(first: Part, part: Part) -> None:
 
 
 def cut(part: Part, chunk_bytes: int) -> tuple[Chunk, ...]:
-    """Chunks of whole rows of at most `chunk_bytes`, of one row where it is larger."""
+    """Chunks of whole rows of at most `chunk_bytes`, of one row where it is larger.
+
+    Rows of no columns are in none.
+    """
     step = max(1, chunk_bytes // max(1, part.row_bytes))
     return tuple(
         Chunk(
@@ -192,6 +195,6 @@ def cut(part: Part, chunk_bytes: int) -> tuple[Chunk, ...]:
             part.data_offset + start * part.row_bytes,
             (stop - start) * part.row_bytes,
         )
-        for start in range(0, part.shape[0], step)
+        for start in range(0, part.shape[0] if part.row_bytes else 0, step)
         for stop in (min(start + step, part.shape[0]),)
     )

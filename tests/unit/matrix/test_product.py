@@ -65,6 +65,15 @@ def test_any_product_agrees_with_numpy(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("method", SOURCES)
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0)])
+def test_a_matrix_without_elements_is_one_of_zeroes(tmp_path, method, shape):
+    matrix = StreamedMatrix(saved(tmp_path, np.ones(shape)), ROOM, method=method)
+    rows, columns = shape
+    assert matrix.matmat(np.ones((columns, 2))).tolist() == [[0.0, 0.0]] * rows
+    assert matrix.rmatmat(np.ones(rows)).tolist() == [0.0] * columns
+
+
+@pytest.mark.parametrize("method", SOURCES)
 def test_the_same_bits_whatever_is_kept_and_overlapped(tmp_path, method):
     values = np.random.default_rng(3).standard_normal((300, 500))
     paths = saved(tmp_path, values, 2)
