@@ -250,8 +250,9 @@ def _meet(
         for line in lines.values():
             stack.enter_context(line)
         return lines, comm.bcast(offers), True
-    line = reach(*comm.bcast(None), comm.rank)
-    lines = {} if line is None else {0: stack.enter_context(line)}
+    places, port, token = comm.bcast(None)
+    line = reach(places, port, token, comm.rank)
+    lines: Lines = {} if line is None else {0: stack.enter_context(line)}
     free = _free_bytes() * 9 // 10 // max(1, on_host)
     nbytes = free if most_bytes is None else min(free, most_bytes)
     offer = Offer(comm.rank, mine[0], os.getpid(), nbytes, line is not None)
