@@ -129,6 +129,52 @@ def test_an_array_is_read_in_slices_that_are_small_beside_the_limit(tmp_path):
     np.testing.assert_array_equal(found["u"][7], array[7:8, 0:512, 0:512][0])
 
 
+MASKED = VALUES.copy()
+MASKED[7, 8, 9] = -9999.0
+MASKED = np.ma.masked_equal(MASKED, -9999.0)
+
+
+def masked(folder):
+    return MASKED
+
+
+def masked_and_mapped(folder):
+    return np.ma.array(mapped(folder), mask=MASKED.mask)
+
+
+def masked_by_dask(folder):
+    dask = pytest.importorskip("dask.array")
+    return dask.ma.masked_equal(dask.from_array(MASKED.data, chunks=(6, 10, 32)), -9999.0)
+
+
+def masked_slices(folder):
+    """As a variable of netCDF4 gives them."""
+    array = Slices(SHAPE)
+    array.__class__ = type("Variable", (Slices,), {"__getitem__": lambda _, key: MASKED[key]})
+    return array
+
+
+@pytest.mark.parametrize("make", [masked, masked_and_mapped, masked_by_dask, masked_slices])
+def test_masked_cells_have_no_value(make, tmp_path):
+    with pytest.raises((DefinitionError, StoreError), match=r"no value at cell \(7, 8, 9\).*fill"):
+        og.run(problem(make(tmp_path)), memory="400 MiB", out=tmp_path / "r")
+    assert not (tmp_path / "r" / "u.npy").exists()
+
+
+def test_a_mask_without_masked_cells_is_none(tmp_path):
+    array = np.ma.array(VALUES, mask=False)
+    assert problem(array) == problem(VALUES)
+
+
+def test_masked_cells_of_lines_and_of_functions_have_no_value():
+    dask = pytest.importorskip("dask.array")
+    line = np.ma.masked_less(np.arange(8.0), 3)
+    stencil = og.stencil(lambda u, *, k: u + k * (u[-1] - 2 * u + u[1]))
+    for initial in (line, dask.ma.masked_less(dask.arange(8.0), 3), lambda x: line[: x.size]):
+        with pytest.raises(DefinitionError, match=r"masked.*fill"):
+            og.Problem(stencil, (8,), steps=1, parameters={"k": 0.1}, initial={"u": initial})
+
+
 def test_coefficients_are_arrays_as_well(tmp_path):
     dask = pytest.importorskip("dask.array")
     speed = dask.full(SHAPE, 0.1, chunks=8)

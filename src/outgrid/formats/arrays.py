@@ -12,12 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.formats.source import Box, Coords, boxes, slices, whole_axes
+from outgrid.formats.source import Box, Coords, boxes, cell_of, slices, whole_axes
 
-__all__ = ["ArraySource", "InputArray", "is_array", "pieces"]
+__all__ = ["FILL", "ArraySource", "InputArray", "computed", "is_array", "pieces"]
 
 PIECE_BYTES = 1 << 20
 LIBRARY_BYTES = 80 << 20  # of xarray, pandas and dask, measured; others are smaller
+FILL = "put numbers in place of masked cells, as numpy.ma.filled(values, 0.0) does"
+
+
+def computed(slices: Any) -> NDArray[Any]:
+    """What an array gave as one of NumPy, with its mask if it has one."""
+    return np.asanyarray(slices.compute() if hasattr(slices, "compute") else slices)
 
 
 def is_array(value: object) -> TypeGuard[Any]:
@@ -48,7 +54,8 @@ class InputArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """All of it, read into memory."""
-        return np.array(self.array[...], dtype=dtype, copy=copy)
+        whole = tuple(map(range, map(int, self.array.shape)))
+        return np.array(self.open_source().read(whole), dtype=dtype, copy=copy)
 
     def __str__(self) -> str:
         """What it is called in messages."""
@@ -99,9 +106,12 @@ class ArraySource:
         return {}
 
     def read(self, box: Box) -> NDArray[Any]:
-        """The values of a box. Raises StoreError for what is raised where they come from."""
+        """The values of a box.
+
+        Raises StoreError for what is raised where they come from, and for cells that are masked.
+        """
         try:
-            values = np.asarray(self.array[slices(box)])
+            given = computed(self.array[slices(box)])
         except Error:
             raise
         except MemoryError as error:
@@ -110,11 +120,18 @@ class ArraySource:
             said = str(error).strip() or type(error).__name__
             raise StoreError(f"an array of {_kind(self.array)} cannot be read: {said}") from error
         wanted = tuple(map(len, box))
-        if values.shape != wanted:
+        if given.shape != wanted:
             raise StoreError(
-                f"an array of {_kind(self.array)} gave {values.shape} cells where {wanted} were "
+                f"an array of {_kind(self.array)} gave {given.shape} cells where {wanted} were "
                 "asked for"
             )
+        if np.ma.is_masked(given):
+            cell = cell_of(np.ma.getmaskarray(given), box)
+            raise StoreError(
+                f"an array of {_kind(self.array)} has no value at cell {cell}, which is masked; "
+                f"{FILL}"
+            )
+        values = np.asarray(given)
         if self._map is not None:
             values = values.copy()
             self._map.madvise(mmap.MADV_DONTNEED)

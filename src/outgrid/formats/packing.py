@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.input import InputFile
-from outgrid.formats.source import Box, Source, View
+from outgrid.formats.source import Box, Source, View, cell_of
 from outgrid.numbers import is_real
 
 __all__ = ["ATTRIBUTES", "absent", "unpacked"]
@@ -105,13 +105,9 @@ class _Unpacked(View):
             values = np.add(values, self.offset, dtype=self.dtype)
         if absent.any():
             if self.file.missing is None:
-                cell = tuple(
-                    int(k) + cells.start
-                    for k, cells in zip(np.argwhere(absent)[0], box, strict=True)
-                )
                 raise StoreError(
-                    f"{self.file} has no value at cell {cell}, where it holds "
-                    f"{stored[tuple(np.argwhere(absent)[0])]}, its marker of missing values; give "
+                    f"{self.file} has no value at cell {cell_of(absent, box)}, where it holds "
+                    f"{stored[absent][0]}, its marker of missing values; give "
                     "InputFile(..., missing=0.0) to put a number there",
                     path=self.file.path,
                 )

@@ -28,6 +28,7 @@ __all__ = [
     "Straight",
     "View",
     "boxes",
+    "cell_of",
     "decoding",
     "reading",
     "slices",
@@ -366,6 +367,12 @@ def spans(
 def slices(box: Box) -> tuple[slice, ...]:
     """A box as what arrays are indexed with."""
     return tuple(slice(cells.start, cells.stop) for cells in box)
+
+
+def cell_of(found: NDArray[np.bool_], box: Box) -> tuple[int, ...]:
+    """The first cell of a box of which something was found; it must be of one."""
+    inside = np.unravel_index(int(found.argmax()), found.shape)
+    return tuple(cells.start + int(k) for k, cells in zip(inside, box, strict=True))
 
 
 def boxes(axes: Sequence[range], chunk: Sequence[int], cells: int) -> Iterator[Box]:

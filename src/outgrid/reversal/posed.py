@@ -26,7 +26,7 @@ def check_names(problem: Problem, names: tuple[str, ...]) -> None:
 
 def posed(problem: Problem, values: Mapping[str, Any]) -> Problem:
     """The problem with `values` of fields, arrays of its shape, and of parameters, by name."""
-    given = {name: np.asarray(value) for name, value in values.items()}
+    given = {name: np.asanyarray(value) for name, value in values.items()}
     initial = {
         name: given.get(name, value)
         for name, value in problem.initial.items()

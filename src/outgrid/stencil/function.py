@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
+from outgrid.formats.arrays import FILL
 from outgrid.stencil.symbol import AXES
 
 __all__ = ["InitialFunction"]
@@ -98,6 +99,8 @@ class InitialFunction(msgspec.Struct, frozen=True):
             raise DefinitionError(f"{self}: {type(error).__name__} {where}: {error}") from error
         if made is None:
             raise DefinitionError(f"{self} returns nothing; return the values {where}")
+        if np.ma.is_masked(made):
+            raise DefinitionError(f"{self} returns masked values {where}; {FILL}")
         if values.dtype.kind not in "fiub":
             kind = "complex" if values.dtype.kind == "c" else str(values.dtype)
             raise DefinitionError(f"{self} returns {kind} values {where}; real numbers are needed")

@@ -8,11 +8,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from outgrid.errors import DefinitionError
-from outgrid.formats.arrays import is_array
+from outgrid.formats.arrays import computed, is_array
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import SIDES, Boundary
 from outgrid.stencil.expression import Access, Expression, Profile
@@ -65,7 +64,7 @@ def row_of(initial: Mapping[str, Any], extent: int) -> dict[str, Any]:
 
 def _row(given: Any, extent: int) -> Any:
     if is_array(given) and tuple(given.shape) == (extent,):
-        return np.asarray(given).reshape(ROW, extent)
+        return computed(given[:]).reshape(ROW, extent)
     return given
 
 

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
 from outgrid.formats import InputFile
-from outgrid.formats.arrays import InputArray, description, digest, is_array, is_mapped, pieces
+from outgrid.formats.arrays import (
+    FILL,
+    InputArray,
+    description,
+    digest,
+    is_array,
+    is_mapped,
+    pieces,
+)
+from outgrid.formats.source import cell_of
 from outgrid.numbers import is_real as has_fractions
 from outgrid.numbers import largest_of
 from outgrid.stencil.dtypes import casting, in_words, is_real, number_fits
@@ -176,16 +185,21 @@ def _checked_array(
         )
     if not isinstance(array, np.ndarray) or is_mapped(cast("Any", array)):
         return InputArray(array, description(array))
-    held = cast("NDArray[Any]", array)
+    given = cast("NDArray[Any]", array)
+    if np.ma.is_masked(given):
+        cell = cell_of(np.ma.getmaskarray(given), tuple(map(range, shape)))
+        raise DefinitionError(
+            f"the initial array of {name!r} has no value at cell {cell}, which is masked; {FILL}"
+        )
+    held = np.asarray(given)
     for box, piece in pieces(held):
         with np.errstate(over="ignore"):
             finite = np.isfinite(piece.astype(dtype))
         if not finite.all():
-            inside = tuple(int(index) for index in np.argwhere(~finite)[0])
-            cell = tuple(part.start + k for part, k in zip(box, inside, strict=True))
+            value = piece[~finite][0]
             raise DefinitionError(
-                f"the initial array of {name!r} is {piece[inside]} at cell {cell}"
-                + ("" if not np.isfinite(piece[inside]) else f", beyond the range of {dtype}")
+                f"the initial array of {name!r} is {value} at cell {cell_of(~finite, box)}"
+                + ("" if not np.isfinite(value) else f", beyond the range of {dtype}")
             )
     return InputArray(held, digest(held, dtype), held.nbytes)
 
