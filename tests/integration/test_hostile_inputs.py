@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid.cli import main
 from outgrid.errors import Error, UsageError
 from outgrid.formats import InputFile, open_file, open_input
 
@@ -160,6 +161,28 @@ def zarr_with_a_marker_of_xarray(folder):
     return f"{folder}/m.zarr/vp", ["(3, 4, 5)", "1.00000002", "missing=0.0"]
 
 
+def zarr2_with_a_marker_of_xarray(folder):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    holed = VALUES.copy()
+    holed[3, 4, 5] = np.nan
+    told = {"vp": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}
+    found = xarray.Dataset({"vp": (("z", "y", "x"), holed)})
+    found.to_zarr(folder / "m.zarr", zarr_format=2, encoding=told)
+    return f"{folder}/m.zarr/vp", ["(3, 4, 5)", "-32768", "missing=0.0"]
+
+
+def zarr2_with_a_fill_value_of_0(folder):
+    zarr = pytest.importorskip("zarr")
+    made = zarr.create_array(
+        folder / "m.zarr", shape=SHAPE, dtype="f4", fill_value=0, zarr_format=2
+    )
+    made[...] = VALUES
+    made[3, 4, 5] = 0
+    made.attrs["_ARRAY_DIMENSIONS"] = ["z", "y", "x"]
+    return folder / "m.zarr", ["(3, 4, 5)", "0.0", "missing=0.0"]
+
+
 def zarr_with_a_cut_chunk(folder):
     path = store(folder)
     cut(path / "vp/c/1/0/0")
@@ -242,6 +265,8 @@ MAKERS = [
     zarr_without_a_chunk_of_a_shard,
     zarr_with_a_cut_shard,
     zarr_with_a_marker_of_xarray,
+    zarr2_with_a_marker_of_xarray,
+    zarr2_with_a_fill_value_of_0,
     zarr_with_a_cut_chunk,
     zarr_with_a_chunk_of_another_size,
     zarr_with_cut_metadata,
@@ -275,6 +300,17 @@ def test_chunks_that_are_not_there_may_stand_for_a_number(make, tmp_path):
     found = og.run(problem, memory="300 MiB", out=tmp_path / "r")["u"]
     np.testing.assert_array_equal(found[:4], VALUES[:4])
     assert (found[4:8] == -1).all()
+
+
+def test_zarr2_is_read_with_a_number_for_missing_values_and_without_a_fill_value(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    found = xarray.Dataset({"vp": (("z", "y", "x"), np.arange(24).reshape(2, 3, 4))})
+    found.to_zarr(tmp_path / "m.zarr", zarr_format=2)
+    with closing(open_file(InputFile(f"{tmp_path}/m.zarr/vp"))) as source:
+        np.testing.assert_array_equal(source.read(tuple(map(range, (2, 3, 4)))), found["vp"])
+    path, _ = zarr2_with_a_marker_of_xarray(tmp_path / "other")
+    assert main(["import", path, "--to", f"{tmp_path}/u.npy", "--missing", "7"]) == 0
+    assert np.load(tmp_path / "u.npy")[3, 4, 5] == 7
 
 
 def test_shards_with_all_their_chunks_are_read(tmp_path):

@@ -31,6 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="", help="of bare numbers")
     parser.add_argument("--offset", type=int, default=0, metavar="BYTES", help="of bare numbers")
     parser.add_argument("--order", default="C", choices=("C", "F"), help="of the file (C)")
+    parser.add_argument(
+        "--missing",
+        type=float,
+        metavar="NUMBER",
+        help="in place of values that the file says are missing",
+    )
     add_export_arguments(parser)
 
 
@@ -46,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         offset=arguments.offset,
         order=arguments.order,
+        missing=arguments.missing,
     )
     options = export_options(arguments)
     with bar() as told:

@@ -59,6 +59,8 @@ def open_source(file: InputFile) -> Source:
         there, whole = _stored(opened, file.file), int(opened.nchunks)
         if isinstance(attributes.get("_FillValue"), str) and opened.dtype.kind == "f":
             attributes["_FillValue"] = _float_of(attributes["_FillValue"])
+        if _marks_with_fill_value(opened):
+            attributes.setdefault("_FillValue", opened.fill_value)
         extents = dict(zip(_dims(opened), opened.shape, strict=False))
         coords = {
             dim: np.asarray(array[...])
@@ -91,6 +93,15 @@ def _stored(opened: Any, store: Path) -> int:
         inside = (slice(n - k * count) for n, k, count in zip(grid, at, counts, strict=True))
         there += int(np.count_nonzero(chunks[tuple(inside)]))
     return there
+
+
+def _marks_with_fill_value(array: Any) -> bool:
+    """Whether its fill value is a marker of missing values, as xarray has it in version 2.
+
+    0 too, which is also what zarr-python takes where nobody says one: xarray shows no value there.
+    """
+    named = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in array.attrs
+    return named and array.fill_value is not None
 
 
 def _float_of(text: str) -> float:
