@@ -481,6 +481,47 @@ def test_vtk_reads_snapshots_as_steps_of_time(tmp_path, shape):
     np.testing.assert_array_equal(values.reshape(shape), found["u"])
 
 
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    """A run of a cube with snapshots of as many cells, which are others."""
+    kept = [
+        og.Snapshot("u", every=2, z="0:8", y="0:8", x="0:8"),
+        og.Snapshot("u", every=2, stride=2),
+        og.Snapshot("u", every=2, y=4),
+        og.Snapshot("u", every=2, z=3),
+        og.Snapshot("u", every=2, z="8:16", y="0:8", x="0:8"),
+        og.Snapshot("u", every=2, y=6),
+    ]
+    problem = og.Problem(
+        "heat7", (16, 16, 16), steps=4, parameters={"k": 0.1}, initial={"u": "x"}, snapshots=kept
+    )
+    return og.run(problem, memory="256 MiB", out=tmp_path_factory.mktemp("run") / "cut.run")
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "words"),
+    [
+        (0, 1, ["8 along z_snapshot.1 from 0 by 2", "8 along z from 0 by 1"]),
+        (2, 3, ["16 along y from 0 by 1", "16 along z from 0 by 1"]),
+        (0, 4, ["from 8 by 1", "from 0 by 1"]),
+        (2, 0, ["8 along", "16 along"]),
+    ],
+)
+def test_an_image_has_one_grid(cut, tmp_path, first, other, words):
+    names = [f"snapshot.{number}" for number in (first, other)]
+    with pytest.raises(UsageError, match="separate file, --field") as caught:
+        export(cut, tmp_path / "s.vtkhdf", fields=names)
+    assert all(word in str(caught.value) for word in [names[1], *words]), caught.value
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_has_all_arrays_of_its_grid(cut, tmp_path):
+    export(cut, tmp_path / "s.vtkhdf", fields=["snapshot.2", "snapshot.5"])
+    for number in (2, 5):
+        values, *_ = by_vtk(tmp_path / "s.vtkhdf", f"snapshot.{number}")
+        np.testing.assert_array_equal(values[0], cut.snapshots[number][0])
+
+
 def test_chunks_that_cannot_be_made_durable_end_an_export(result, tmp_path, monkeypatch):
     zarr = pytest.importorskip("zarr")
     real, folder = os.fsync, tmp_path / "r.zarr"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import UsageError
+from outgrid.formats.axis import Axis
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
@@ -126,6 +127,7 @@ class Hdf5Output:
         self.h5py: Any = library("h5py", path.stem, "hdf5")
         self.path, self.image = path, image
         self._told: list[tuple[Any, dict[str, Any]]] = []
+        self._grid: tuple[tuple[Axis, ...], tuple[int, ...]] = (), ()
         with decoding(path):
             self.file = self.h5py.File(
                 path,
@@ -214,23 +216,18 @@ class Hdf5Output:
         Snapshots are steps of time.
         """
         axes = array.axes[:0:-1] if _is_timed(array) else array.axes[::-1]
-        origin = [*(axis.origin for axis in axes), 0.0][:3]
-        extents = [extent - 1 for extent in array.shape[::-1]][: len(axes)]
+        extents = array.shape[::-1][: len(axes)]
         if len(extents) > 3:
             raise UsageError(
                 f"{array.name} has {len(axes)} axes; VTK's image data have 3, and time"
             )
-        extents += [0] * (3 - len(extents))
-        whole = [number for extent in extents for number in (0, extent)]
         if "VTKHDF" in self.file:
             root = self.file["VTKHDF"]
-            if list(root.attrs["WholeExtent"]) != whole:
-                raise UsageError(f"{array.name} differs in shape from the arrays before it")
-            if list(root.attrs["Origin"]) != origin:
+            if (axes, extents) != self._grid:
                 raise UsageError(
-                    f"{array.name} is half a cell away from the arrays before it, and VTK's "
-                    "image data have one position for all arrays; write it to a separate file, "
-                    f"--field {array.name}"
+                    f"{array.name} lies on other cells ({_cells(axes, extents)}) than the arrays "
+                    f"before it ({_cells(*self._grid)}), and VTK's image data have one grid for "
+                    f"all arrays; write it to a separate file, --field {array.name}"
                 )
             there = root["Steps/Values"][...] if "Steps" in root else np.empty(0)
             if not np.array_equal(there, _times(array)):
@@ -239,12 +236,14 @@ class Hdf5Output:
                     f"separate file, --field {array.name}"
                 )
             return root["PointData"]
+        self._grid = axes, extents
         root = self.file.create_group("VTKHDF")
         root.attrs["Version"] = np.array([1, 0], np.int64)  # which older readers know as well
         root.attrs.create("Type", np.bytes_("ImageData"))
-        root.attrs["WholeExtent"] = np.array(whole, np.int64)
-        root.attrs["Origin"] = np.array(origin)
-        root.attrs["Spacing"] = np.array((*(axis.spacing for axis in axes), 1.0)[:3])
+        last = [*(extent - 1 for extent in extents), 0, 0][:3]
+        root.attrs["WholeExtent"] = np.array([(0, cell) for cell in last], np.int64).ravel()
+        root.attrs["Origin"] = np.array([*(axis.origin for axis in axes), 0.0, 0.0][:3])
+        root.attrs["Spacing"] = np.array((*(axis.spacing for axis in axes), 1.0, 1.0)[:3])
         root.attrs["Direction"] = np.eye(3).ravel()
         return root.create_group("PointData")
 
@@ -271,6 +270,15 @@ class Hdf5Output:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def _cells(axes: tuple[Axis, ...], extents: tuple[int, ...]) -> str:
+    """The grid of an image in words, the first axis of the array first."""
+    each = zip(axes, extents, strict=True)
+    return ", ".join(
+        f"{extent} along {axis.name} from {axis.origin:g} by {axis.spacing:g}"
+        for axis, extent in [*each][::-1]
+    )
 
 
 def _times(array: Array) -> NDArray[Any]:
