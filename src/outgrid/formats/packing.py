@@ -3,7 +3,7 @@
 value = scale_factor * stored + add_offset
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -29,20 +29,58 @@ def unpacked(
     """A source whose values are what its attributes say, none of them missing.
 
     Only `scale_factor`, `add_offset`, `_FillValue` and `missing_value` say something. `unwritten`
-    are markers of missing values beside those that the attributes say, see `absent`.
+    are markers of missing values beside those that the attributes say, see `absent`. Raises
+    UsageError, and closes the source, for attributes that are not what these are.
     """
-    said = {key: np.asarray(attributes[key]).ravel() for key in ATTRIBUTES if key in attributes}
-    markers = (said.get(key, ()) for key in ("_FillValue", "missing_value"))
-    missing = [_as_stored(value, source.dtype) for value in chain(unwritten, *markers)]
-    linear = [said[key][0] for key in ("scale_factor", "add_offset") if key in said]
+    try:
+        scale = _number("scale_factor", attributes, file)
+        offset = _number("add_offset", attributes, file)
+        markers = (_markers(key, attributes, file) for key in ("_FillValue", "missing_value"))
+        missing = [_as_stored(value, source.dtype) for value in chain(unwritten, *markers)]
+    except UsageError:
+        source.close()
+        raise
+    linear = [number.dtype for number in (scale, offset) if number is not None]
     if not missing and not linear:
         return source
-    dtype = np.result_type(*(number.dtype for number in linear)) if linear else source.dtype
-    if missing and file.missing is not None and not _holds(np.dtype(dtype), file.missing):
+    dtype = _scaled(source.dtype, linear) if linear else source.dtype
+    if missing and file.missing is not None and not _holds(dtype, file.missing):
         dtype = np.result_type(dtype, np.float64)
-    scale = said["scale_factor"][0] if "scale_factor" in said else None
-    offset = said["add_offset"][0] if "add_offset" in said else None
-    return _Unpacked(source, np.dtype(dtype), scale, offset, tuple(missing), file)
+    return _Unpacked(source, dtype, scale, offset, tuple(missing), file)
+
+
+def _number(key: str, attributes: Mapping[str, Any], file: InputFile) -> Any:
+    """An attribute that is one real number; None where it is not there. Raises UsageError."""
+    if key not in attributes:
+        return None
+    found = np.asarray(attributes[key]).ravel()
+    if found.size != 1 or found.dtype.kind not in "iuf" or not np.isfinite(found[0]):
+        raise UsageError(
+            f"{file} has {key} = {attributes[key]!r}, which must be one finite real number; "
+            "correct it, or remove it where values are not packed"
+        )
+    return found[0]
+
+
+def _markers(key: str, attributes: Mapping[str, Any], file: InputFile) -> NDArray[Any]:
+    """The numbers in an attribute, or in its text; none for null. Raises UsageError."""
+    found = np.asarray([] if attributes.get(key) is None else attributes[key]).ravel()
+    try:
+        return found if found.dtype.kind in "biuf" else found.astype(np.float64)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{file} has {key} = {attributes[key]!r}, which must be a number, the marker of "
+            "missing values; correct it, or remove it"
+        ) from None
+
+
+def _scaled(stored: np.dtype[Any], linear: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """The type of numbers that are unpacked: that of the attributes (CF 8.1).
+
+    In whole numbers they could run over, and in fewer digits than are stored some would be lost.
+    """
+    kinds = linear if any(map(is_real, linear)) else (np.float64,)
+    return np.result_type(*kinds, *((stored,) if is_real(stored) else ()))
 
 
 def _as_stored(marker: Any, dtype: np.dtype[Any]) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, UsageError
 from outgrid.formats import InputFile, Sliced
 from outgrid.formats.packing import absent, unpacked
 
@@ -48,3 +48,43 @@ def test_what_stands_for_missing_values_of_whole_numbers_is_not_rounded(missing,
         found = read(np.array(values, "int16"), {"missing_value": np.int16(-9)}, missing)
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("stored", "attribute", "dtype"),
+    [
+        ("int16", np.int16(10), "float64"),
+        ("float32", np.int64(10), "float64"),
+        ("uint8", 10, "float64"),
+        ("int16", np.float32(10), "float32"),
+        ("int32", np.float64(10), "float64"),
+        (">f4", np.float64(10), "float64"),
+        ("float64", np.float32(10), "float64"),
+        ("int16", [np.float32(10)], "float32"),
+    ],
+)
+def test_what_is_unpacked_has_room_for_its_values(stored, attribute, dtype):
+    values = np.array([200, 3], stored)
+    found = read(values * 25 if values.itemsize > 1 else values, {"scale_factor": attribute})
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, [50000, 750] if values.itemsize > 1 else [2000, 30])
+    found = read(values, {"add_offset": attribute})
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, [210, 13])
+
+
+@pytest.mark.parametrize("key", ["scale_factor", "add_offset"])
+@pytest.mark.parametrize("value", [None, [], "0.1", [1, 2], True, {}, np.nan, 1j, 2**70])
+def test_what_is_no_real_number_unpacks_nothing(key, value):
+    for dtype in ("int16", "float32"):
+        with pytest.raises(UsageError, match=f"m.h5 has {key} = .*one finite real number"):
+            read(np.array([1, 2], dtype), {key: value})
+
+
+def test_markers_are_numbers():
+    for dtype in ("int16", "float32"):
+        values = np.array([1, -9], dtype)
+        np.testing.assert_array_equal(read(values, {"_FillValue": None}), values)
+        np.testing.assert_array_equal(read(values, {"missing_value": "-9"}, 0), [1, 0])
+        with pytest.raises(UsageError, match="missing_value = 'none', which must be a number"):
+            read(values, {"missing_value": "none"})
