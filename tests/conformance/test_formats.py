@@ -53,6 +53,32 @@ def hdf5_chunks(folder):
     return InputFile(folder / "m.hdf5")
 
 
+def hdf5_of_another_type(folder):
+    """Numbers of bfloat16 in one piece, which the library gives as float32."""
+    h5py = pytest.importorskip("h5py")
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_fields(15, 7, 8, 0, 7)
+    kind.set_size(2)
+    kind.set_ebias(127)
+    stored = (VALUES.view("u4") & 0xFFFF0000).view("f4")
+    with h5py.File(folder / "m.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple(SHAPE))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, stored)
+    return InputFile(folder / "m.h5"), stored
+
+
+def hdf5_of_12_bits(folder):
+    h5py = pytest.importorskip("h5py")
+    kind = h5py.h5t.STD_I16LE.copy()
+    kind.set_precision(12)
+    kind.set_offset(4)
+    stored = np.round(VALUES * 100).astype("i2")
+    with h5py.File(folder / "m.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple(SHAPE))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, stored)
+    return InputFile(folder / "m.h5"), stored
+
+
 def netcdf4(folder):
     h5py = pytest.importorskip("h5py")
     with h5py.File(folder / "m.nc", "w") as file:
@@ -148,6 +174,8 @@ MAKERS = [
     raw_fortran,
     hdf5,
     hdf5_chunks,
+    hdf5_of_another_type,
+    hdf5_of_12_bits,
     netcdf4,
     netcdf3,
     netcdf3_records,

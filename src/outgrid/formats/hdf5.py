@@ -68,13 +68,19 @@ def _source(h5py: Any, opened: Any, file: InputFile) -> Source:
         )
     unwritten = _absent(array, file)
     offset = array.id.get_offset() if array.chunks is None else None
-    if offset is not None:
+    if offset is not None and _is_stored_so(h5py, array):
         shape, dtype = tuple(array.shape), np.dtype(array.dtype)
         opened.close()
         source: Source = Straight(file.file, shape, dtype, offset, dims, coords=coords)
     else:
         source = Sliced(file.file, array, chunk, opened.close, dims, coords)
     return unpacked(source, attributes, file, unwritten)
+
+
+def _is_stored_so(h5py: Any, array: Any) -> bool:
+    """Whether the bytes in the file are the numbers that the library gives: some it converts."""
+    same = array.id.get_type() == h5py.h5t.py_create(array.dtype)
+    return same and array.id.get_storage_size() == array.size * array.dtype.itemsize
 
 
 def _absent(array: Any, file: InputFile) -> tuple[Any, ...]:
