@@ -11,7 +11,8 @@ import pytest
 
 import outgrid as og
 from outgrid.errors import UsageError
-from outgrid.exports import export
+from outgrid.exports import convert, export
+from outgrid.formats import InputFile
 from outgrid.runs import zarr as making
 from outgrid.runs.verify import verify
 
@@ -136,6 +137,21 @@ def test_a_result_with_its_index_is_an_input_and_is_exported(run, tmp_path):
     np.testing.assert_array_equal(again["u"], run["u"])
     export(run, tmp_path / "u.raw")
     assert (tmp_path / "u.raw").read_bytes() == np.asarray(run["u"]).tobytes()
+
+
+def test_bits_of_bfloat16_are_read_as_its_numbers(tmp_path):
+    pytest.importorskip("ml_dtypes")
+    kept = [og.Snapshot("u", every=2, dtype="bfloat16")]
+    given = {"dtypes": {"u": "bfloat16"}, "snapshots": kept}
+    left = og.run(heat(**given), out=tmp_path / "heat.zarr", **GIVEN)
+    for name, wanted in (("u", left["u"]), ("snapshot.0", left.snapshots[0])):
+        convert(InputFile(f"{left.out}/{name}"), tmp_path / f"{name}.npy")
+        found = np.load(tmp_path / f"{name}.npy").view("bfloat16")
+        assert found.tobytes() == np.asarray(wanted).tobytes()
+    convert(InputFile(f"{left.out}/u"), tmp_path / "u.nii")
+    again = heat(initial={"u": f"{left.out}/u"}, steps=0, snapshots=())
+    found = og.run(again, out=tmp_path / "again", **GIVEN)["u"]
+    np.testing.assert_array_equal(found, np.asarray(left["u"]).astype("float32"))
 
 
 def test_what_lies_behind_the_data_is_an_index_or_an_error(run, tmp_path):

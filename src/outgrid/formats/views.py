@@ -1,5 +1,6 @@
 """An array of a file in another way: one of several, with other axes, or on another grid."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -7,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.formats.source import Box, Coords, Source, View, boxes
+from outgrid.numbers import BFLOAT16, number_type
 
-__all__ = ["Picked", "Resampled", "Transposed"]
+__all__ = ["BITS_OF", "Picked", "Resampled", "Transposed", "Widened", "bits_as_numbers"]
+
+BITS_OF = "bits_of"
+"""The attribute of an array of bits, where a format lacks the type of numbers that it names."""
 
 PIECE_BYTES = 1 << 20
 
@@ -69,6 +74,26 @@ class Transposed(View):
         for axis, cells in zip(self.axes, box, strict=True):
             there[axis] = cells
         return self.source.read(tuple(there)).transpose(self.axes)
+
+
+def bits_as_numbers(source: Source, attributes: Mapping[str, Any]) -> Source:
+    """The numbers whose bits a source has, if its attributes say so. Raises UsageError."""
+    return _Numbers(source) if attributes.get(BITS_OF) == BFLOAT16 else source
+
+
+class _Numbers(View):
+    """The numbers of bfloat16 whose bits an array has."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._dtype = number_type(BFLOAT16)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def read(self, box: Box) -> NDArray[Any]:
+        return self.source.read(box).astype(np.uint16, copy=False).view(self._dtype)
 
 
 class Widened(View):

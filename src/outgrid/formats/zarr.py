@@ -27,6 +27,7 @@ from outgrid.formats.shard import stored_chunks
 from outgrid.formats.sink import Array, Output, Sink, copy
 from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
 from outgrid.formats.stored import Stored
+from outgrid.formats.views import bits_as_numbers
 
 __all__ = ["create_output", "open_source"]
 
@@ -70,7 +71,7 @@ def open_source(file: InputFile) -> Source:
     unwritten = absent(there, whole, filled_with, file)
     check_numbers(file, opened.dtype)
     source = Sliced(file.file, opened, chunk, lambda: None, _dims(opened), coords)
-    return unpacked(source, attributes, file, unwritten)
+    return unpacked(bits_as_numbers(source, attributes), attributes, file, unwritten)
 
 
 def _stored(opened: Any, store: Path) -> int:

@@ -41,6 +41,7 @@ from outgrid.formats.levels import (
 )
 from outgrid.formats.npy import bare_npy
 from outgrid.formats.shard import ABSENT, chunk_of, index_of
+from outgrid.formats.views import BITS_OF
 from outgrid.numbers import BFLOAT16
 from outgrid.record import Record
 from outgrid.regular import own
@@ -107,7 +108,7 @@ class _Stored(msgspec.Struct, frozen=True):
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
             "fill_value": "NaN" if self.dtype.kind == "f" else 0,
             "codecs": [sharded if self.chunk else numbers],
-            "attributes": {**self.attributes, **({"bits_of": BFLOAT16} if bits else {})},
+            "attributes": {**self.attributes, **({BITS_OF: BFLOAT16} if bits else {})},
             "dimension_names": self.dims,
             "storage_transformers": [],
         }
