@@ -72,14 +72,20 @@ def test_traces_are_read_again_as_initial_values(result, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), result.traces.T.astype("f4"))
 
 
-@pytest.mark.parametrize("how", ["dataset", "netcdf"])
+@pytest.mark.parametrize("how", ["dataset", "netcdf", "zarr"])
 def test_traces_have_coordinates(result, tmp_path, how):
     xarray = pytest.importorskip("xarray")
     if how == "dataset":
         found = result.to_xarray()
     else:
-        og.export(result, tmp_path / "shot.nc", fields=["u", "snapshot.0", "traces"])
-        found = xarray.open_dataset(tmp_path / "shot.nc", engine="h5netcdf")
+        pytest.importorskip("zarr")
+        name, engine = {"netcdf": ("shot.nc", "h5netcdf"), "zarr": ("shot.zarr", "zarr")}[how]
+        more = {"consolidated": False} if how == "zarr" else {}
+        og.export(result, tmp_path / name, fields=["u", "snapshot.0", "traces"])
+        found = xarray.open_dataset(tmp_path / name, engine=engine, **more)
+        assert found.attrs["Conventions"] == "CF-1.8"
+        np.testing.assert_array_equal(found["depth"], 5.0 * np.arange(20))
+        assert found["depth"].attrs["units"] == "m"
     traces = found["traces"]
     assert traces.dims == ("receiver", "time_traces")  # beside that of snapshots
     np.testing.assert_array_equal(traces, result.traces.T)

@@ -1,6 +1,6 @@
 """Axes of arrays: their names, and where their cells lie."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-__all__ = ["Along", "Axis", "told_apart"]
+__all__ = ["Along", "Axis", "Coordinate", "coordinates", "told_apart"]
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -58,6 +58,33 @@ class Along(msgspec.Struct, frozen=True):
     def attributes(self) -> dict[str, str]:
         """What a file says of them."""
         return {"units": self.units} if self.units else {}
+
+
+class Coordinate(msgspec.Struct, frozen=True, eq=False):
+    """What a file has beside its arrays of the cells along `dim`: where they lie, if so named."""
+
+    name: str
+    dim: str
+    values: NDArray[np.float64]
+    attributes: Mapping[str, str | float]
+
+
+def coordinates(
+    arrays: Iterable[tuple[tuple[Axis, ...], tuple[int, ...], tuple[Along, ...]]],
+) -> dict[str, Coordinate]:
+    """The coordinates of arrays that stand in one file, by name: of axes, and what is along them.
+
+    Axes of one name must be the same, as `told_apart` makes them.
+    """
+    found: dict[str, Coordinate] = {}
+    for axes, shape, along in arrays:
+        for axis, extent in zip(axes, shape, strict=True):
+            name = axis.name
+            found[name] = Coordinate(name, name, axis.values(extent), axis.attributes)
+        for beside in along:
+            values = np.array(beside.values, np.float64)
+            found[beside.name] = Coordinate(beside.name, beside.dim, values, beside.attributes)
+    return found
 
 
 def told_apart(

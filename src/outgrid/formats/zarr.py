@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
+from outgrid.formats.axis import Axis, coordinates
 from outgrid.formats.chunks import Chunks, encoded_bytes, shard_of
 from outgrid.formats.codecs import decoder, encoder
 from outgrid.formats.input import InputFile, check_numbers, one_of
@@ -48,7 +49,7 @@ def open_source(file: InputFile) -> Source:
                 for name, item in opened.members(max_depth=None)
                 if isinstance(item, zarr.Array)
             }
-            name = one_of(file, [*arrays])
+            name = one_of(file, [*arrays], _fields(arrays))
             opened, inside = arrays[name], name.rpartition("/")[0]
             beside = {dim: arrays.get(f"{inside}/{dim}".lstrip("/")) for dim in _dims(opened)}
         elif file.name:
@@ -111,6 +112,17 @@ def _float_of(text: str) -> float:
     return value
 
 
+def _fields(arrays: dict[str, Any]) -> list[str]:
+    """The names of those that are no coordinates of others, or all if there are none."""
+    beside = set[str]()
+    for name, array in arrays.items():
+        folder, _, own = name.rpartition("/")
+        along = str(array.attrs.get("coordinates", "")).split()
+        beside |= {f"{folder}/{other}".lstrip("/") for other in along}
+        beside |= {name} if _dims(array) == (own,) else set()
+    return [name for name in arrays if name not in beside] or [*arrays]
+
+
 def _dims(array: Any) -> tuple[str, ...]:
     """Names of the axes, where all of them have one."""
     named = getattr(array.metadata, "dimension_names", None)
@@ -130,8 +142,10 @@ class _Store:
     def __init__(self, zarr: Any, path: Path) -> None:
         self.zarr, self.path = zarr, path
         with decoding(path):
-            self.group = zarr.open_group(path, mode="w-", zarr_format=3)
+            said = {"Conventions": "CF-1.8"}
+            self.group = zarr.open_group(path, mode="w-", zarr_format=3, attributes=said)
         self.pyramids: list[Array] = []
+        self.arrays: list[Array] = []
         self.written: dict[str, Chunks] = {}
 
     def array(self, array: Array) -> Sink:
@@ -146,6 +160,8 @@ class _Store:
                     f"limit of {array.memory_bytes}; choose smaller chunks or give more memory"
                 )
             self.pyramids.append(array)
+        else:
+            self.arrays.append(array)
         made = self._made(name, array, array.shape, array.dtype, array.chunks)
         return self._sink(made, array, array.memory_bytes)
 
@@ -184,6 +200,9 @@ class _Store:
                 **{f"c{key}": value for key, value in level.items()},
             ),
         }[array.codec.name]()
+        attributes = dict(array.attributes)
+        if array.along:
+            attributes["coordinates"] = " ".join(beside.name for beside in array.along)
         chunk = tuple(max(1, n) for n in map(min, cells or whole_axes(shape, 2), shape))
         with decoding(self.path):
             return self.group.create_array(
@@ -194,16 +213,29 @@ class _Store:
                 shards=shard_of(shape, chunk, dtype.itemsize) if array.shards else None,
                 compressors=compressors,
                 dimension_names=array.dims,
-                attributes=array.attributes,
+                attributes=attributes,
                 config={"write_empty_chunks": True},  # one that is not there is taken for unwritten
             )
 
     def commit(self) -> None:
         """Write what is left of all arrays, and the coarser levels of each pyramid."""
         self._finish()
+        self._coordinates()
         for array in self.pyramids:
             self._coarsen(array)
             self._finish()
+
+    def _coordinates(self) -> None:
+        """Write where cells of arrays lie, and what is along their axes (CF 5)."""
+        names = {array.name for array in self.arrays}
+        known = coordinates((array.axes, array.shape, array.along) for array in self.arrays)
+        for name, at in known.items():
+            if name not in names:
+                shape, dtype, said = at.values.shape, at.values.dtype, dict(at.attributes)
+                array = Array(name, shape, dtype, (Axis(at.dim),), shards=False, attributes=said)
+                made = self._made(name, array, shape, dtype, shape)
+                with decoding(self.path):
+                    made[...] = at.values
 
     def _finish(self) -> None:
         for sink in self.written.values():

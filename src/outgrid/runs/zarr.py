@@ -26,10 +26,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from outgrid.durable import make_folder, remove_folder, sync_all
 from outgrid.errors import StoreError
-from outgrid.formats.axis import Axis, told_apart
+from outgrid.formats.axis import coordinates, told_apart
 from outgrid.formats.levels import (
     level_chunk,
     level_dtype,
@@ -84,7 +85,7 @@ class _Stored(msgspec.Struct, frozen=True):
     shards: tuple[_Shard, ...]
     dims: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    axis: Axis | None = None
+    values: NDArray[np.float64] | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class _Stored(msgspec.Struct, frozen=True):
     def files(self) -> tuple[str, ...]:
         """The files that are made for it."""
         values = [f"{self.name}/{shard.key}" for shard in self.shards]
-        values += [f"{self.name}/c/0"] if self.axis is not None else []
+        values += [f"{self.name}/c/0"] if self.values is not None else []
         return (f"{self.name}/{ZARR_NAME}", *values)
 
 
@@ -249,17 +250,13 @@ def _described(problem: Problem, arrays: Iterable[_Stored]) -> list[_Stored]:
         replace(array, dims=tuple(axis.name for axis in apart[name]), attributes=said[name][1])
         for name, array in stored.items()
     ]
-    known = {
-        axis.name: (axis, extent)
-        for name, array in stored.items()
-        for axis, extent in zip(apart[name], array.shape, strict=True)
-    }
-    numbers = np.dtype(np.float64)
-    every += [
-        _Stored(name, (extent,), numbers, (), (), (), (name,), axis.attributes, axis)
-        for name, (axis, extent) in known.items()
+    beside = coordinates((apart[name], array.shape, ()) for name, array in stored.items())
+    return every + [
+        _Stored(
+            name, at.values.shape, at.values.dtype, (), (), (), (at.dim,), at.attributes, at.values
+        )
+        for name, at in beside.items()
     ]
-    return every
 
 
 def _levels(array: _Stored) -> Iterator[_Stored]:
@@ -305,8 +302,8 @@ def _write(
         for name in array.files:
             make_folder((out / name).parent)
         _put(folder / ZARR_NAME, _json(array.metadata))
-        if array.axis is not None:
-            _put(folder / "c/0", array.axis.values(*array.shape).astype("<f8").tobytes())
+        if array.values is not None:
+            _put(folder / "c/0", array.values.astype("<f8").tobytes())
     said = json.dumps(record.to_dict())
     group: dict[str, Any] = {
         "zarr_format": 3,
