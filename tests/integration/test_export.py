@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -266,6 +267,45 @@ def test_levels_are_means_of_the_level_before(result, tmp_path, memory_bytes):
     fine, coarse = group["0"][...].astype("float64"), group["1"][...]
     wanted = fine.reshape(10, 2, 12, 2, 35, 2).mean((1, 3, 5))
     np.testing.assert_allclose(coarse, wanted, rtol=1e-6, atol=1e-6)
+
+
+def exact_means(values):
+    """Means of up to eight cells, each in fractions, ties to even."""
+    means = np.empty([-(-extent // 2) for extent in values.shape], object)
+    for index in np.ndindex(means.shape):
+        means[index] = [*values[tuple(slice(2 * k, 2 * k + 2) for k in index)].ravel().tolist()]
+    return np.vectorize(lambda each: round(Fraction(sum(each), len(each))))(means)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32"])
+def test_levels_of_whole_numbers_are_exact(tmp_path, dtype):
+    zarr = pytest.importorskip("zarr")
+    limits = np.iinfo(dtype)
+    values = np.random.default_rng(2).integers(
+        limits.min, limits.max, (3, 4, 66), dtype, endpoint=True
+    )
+    values[:2, :2, :8] = limits.max
+    values[:2, 2:, :8] = limits.min
+    values[2, :, ::2] //= 3
+    np.save(tmp_path / "u.npy", values)
+    convert(InputFile(str(tmp_path / "u.npy")), tmp_path / "u.zarr", levels=True)
+    found = zarr.open(tmp_path / "u.zarr", mode="r")["u/1"]
+    assert found.dtype == dtype
+    assert found[...].tolist() == exact_means(values).tolist()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_levels_of_complex_numbers_have_both_parts(tmp_path, dtype):
+    zarr = pytest.importorskip("zarr")
+    parts = np.random.default_rng(2).standard_normal((2, 4, 4, 66))
+    values = (parts[0] + 1j * parts[1]).astype(dtype)
+    np.save(tmp_path / "u.npy", values)
+    convert(InputFile(str(tmp_path / "u.npy")), tmp_path / "u.zarr", levels=True)
+    found = zarr.open(tmp_path / "u.zarr", mode="r")["u/1"]
+    assert found.dtype == dtype
+    wanted = values.reshape(2, 2, 2, 2, 33, 2).mean((1, 3, 5))
+    np.testing.assert_allclose(found[...], wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ __all__ = [
     "COARSEST_CELLS",
     "LEVEL_CELLS",
     "Levels",
+    "coarser",
     "halved",
     "level_chunk",
     "level_dtype",
@@ -63,7 +64,7 @@ def level_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def level_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Numbers of the coarser levels of an array: single precision, whole numbers as they are."""
+    """Numbers of the coarser levels: single precision; whole and complex ones as they are."""
     return np.dtype(np.float32 if is_real(dtype) else dtype)
 
 
@@ -84,22 +85,39 @@ def level_files(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{pyramid_of(name)}/{level}/{key}" for level in range(1, len(level_shapes(shape)))]
 
 
-def halved(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
+def coarser(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Means of pairs along all axes, as they are stored."""
+    if dtype.kind not in "iu" or dtype.itemsize < 8:
+        return rounded(_halved_along_all(values), dtype)
+    # Both halves of 64 bits have exact means in double precision: in parts of 2**-axes.
+    high, low = _halved_along_all(values >> 32), _halved_along_all(values & 0xFFFFFFFF)
+    whole = (high * 2**values.ndim).astype(dtype) * 2 ** (32 - values.ndim)
+    return whole + rounded(low, dtype)
+
+
+def _halved_along_all(values: NDArray[Any]) -> NDArray[Any]:
+    for axis in (*range(1, values.ndim), 0):
+        values = halved(values, axis)
+    return values
+
+
+def halved(values: NDArray[Any], axis: int) -> NDArray[Any]:
     """Means of pairs along an axis, in double precision; the last one alone if their number is odd.
 
     Cells are halved along the last axes first, so that a plane is before the one after it is there.
     """
     before = (slice(None),) * axis
     pairs = values.shape[axis] // 2
-    means = values[(*before, slice(None, None, 2))].astype(np.float64)
+    double = np.complex128 if values.dtype.kind == "c" else np.float64
+    means = values[(*before, slice(None, None, 2))].astype(double)
     both = (*before, slice(pairs))
     means[both] = (means[both] + values[(*before, slice(1, None, 2))]) / 2
     return means
 
 
-def rounded(means: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+def rounded(means: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Means as they are stored."""
-    return (means if is_real(dtype) else np.rint(means)).astype(dtype)
+    return (np.rint(means) if dtype.kind in "biu" else means).astype(dtype)
 
 
 def multiscales(name: str, axes: Sequence[Axis], levels: int) -> dict[str, Any]:

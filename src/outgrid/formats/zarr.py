@@ -16,11 +16,10 @@ from outgrid.formats.codecs import decoder, encoder
 from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.levels import (
     LEVEL_CELLS,
-    halved,
+    coarser,
     level_dtype,
     level_shapes,
     multiscales,
-    rounded,
 )
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
@@ -309,10 +308,7 @@ class _Halved(View):
             for cells, extent in zip(box, self.source.shape, strict=True)
         )
         finer = self.source.read(there)
-        coarser = np.empty(tuple(map(len, box)), self.dtype)
-        for at in range(len(coarser)):  # in double precision a plane at a time
-            values = finer[2 * at : 2 * at + 2]
-            for axis in (*range(1, values.ndim), 0):
-                values = halved(values, axis)
-            coarser[at] = rounded(values, self.dtype)[0]
-        return coarser
+        means = np.empty(tuple(map(len, box)), self.dtype)
+        for at in range(len(means)):  # in double precision a plane at a time
+            means[at] = coarser(finer[2 * at : 2 * at + 2], self.dtype)[0]
+        return means
