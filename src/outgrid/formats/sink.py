@@ -46,6 +46,7 @@ __all__ = [
 
 WRITERS = 4  # of a file whose numbers lie one behind the other
 BOX_BYTES = 8 << 20  # that are still in a cache when they are encoded
+CODEC_LEVELS = {"zstd": (-7, 22), "gzip": (0, 9), "blosc": (0, 9)}
 BOXES_OF_A_THREAD = 8  # at least, so that threads end at about the same time
 
 
@@ -66,13 +67,20 @@ class Codec(msgspec.Struct, frozen=True):
         return cls(name.lower(), int(level) if level else None)
 
     def refuse(self, known: tuple[str, ...], what: str) -> None:
-        """Raise UsageError where it is none of those that a format knows."""
+        """Raise UsageError where it is none of those that a format knows, or its level is not."""
         if self.name not in known:
             raise UsageError(
                 f"unknown codec {self.name!r} for {what}; known are {', '.join(known)}"
             )
-        if self.level is not None and not -7 <= self.level <= 22:
-            raise UsageError(f"the level of {self.name} must be within -7 to 22, not {self.level}")
+        if self.level is None:
+            return
+        if self.name not in CODEC_LEVELS:
+            raise UsageError(f"codec {self.name} has no levels; leave :{self.level} out")
+        least, most = CODEC_LEVELS[self.name]
+        if not least <= self.level <= most:
+            raise UsageError(
+                f"the level of {self.name} must be within {least} to {most}, not {self.level}"
+            )
 
 
 class Array(msgspec.Struct, frozen=True):
