@@ -132,7 +132,8 @@ def convert(
                 overwrite=overwrite,
                 told=told,
             )
-    name = (file.name or file.file.name.partition(".")[0]).rpartition("/")[2]
+    inside = file.name.strip("/") or file.file.name.partition(".")[0]
+    name = inside.rpartition("/")[2]
     how = _How(chunks, Codec.of(codec), shards, levels, {}, {}, {}, memory_bytes)
     return _write({name: lambda: open_file(file)}, to, how, memory_bytes, overwrite, told)
 

@@ -147,6 +147,14 @@ def test_arrays_of_any_shape_are_written(tmp_path, suffix, shape):
     np.testing.assert_array_equal(np.load(tmp_path / "back.npy"), values)
 
 
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+def test_the_name_in_a_file_may_end_in_a_slash(result, tmp_path, suffix):
+    export(result, tmp_path / f"r.{suffix}", fields=["u", "snapshot.0"])
+    source = InputFile(f"{tmp_path}/r.{suffix}/u/")
+    assert convert(source, tmp_path / "again.h5").arrays == ("u",)
+    np.testing.assert_array_equal(by_h5py(tmp_path / "again.h5", "u"), result["u"])
+
+
 def test_nifti_has_the_signs_of_axes_in_its_affine(tmp_path):
     nibabel, h5py = pytest.importorskip("nibabel"), pytest.importorskip("h5py")
     with h5py.File(tmp_path / "u.h5", "w") as file:
