@@ -30,6 +30,7 @@ CHUNK_BYTES = 1 << 20
 ABSENT = np.iinfo(np.uint64).max
 """Offset and length of a chunk that lies outside of the array."""
 
+_PART_BYTES = 1 << 20  # of an index that are looked at together
 _POLYNOMIAL = 0x82F63B78
 
 
@@ -59,8 +60,15 @@ def is_index(file: int, begin: int, end: int, size: int) -> bool:
     length = size - end
     if length < 20 or length % 16 != 4:
         return False
-    content = os.pread(file, length - 4, end)
-    if len(content) < length - 4:
+    # A part at a time: what is no index may have any length.
+    places = range(end, size - 4, _PART_BYTES)
+    return all(_is_part(file, at, min(at + _PART_BYTES, size - 4), begin, end) for at in places)
+
+
+def _is_part(file: int, at: int, stop: int, begin: int, end: int) -> bool:
+    """Whether all chunks that bytes `at` to `stop` name lie in bytes `begin` to `end`."""
+    content = os.pread(file, stop - at, at)
+    if len(content) < stop - at:
         return False
     chunks = np.frombuffer(content, "<u8").reshape(-1, 2)
     there = chunks[chunks[:, 1] != ABSENT]

@@ -1,5 +1,6 @@
 import os
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -117,6 +118,22 @@ def test_length_other_than_promised_is_refused_with_figures(tmp_path, nbytes):
     promised, found = 10 + len(text) + 80, 10 + len(text) + nbytes
     with pytest.raises(StoreError, match=f"{promised} bytes, but the file has {found}"):
         read_header(path)
+
+
+@pytest.mark.parametrize("content", [b"\0", b"\xff"])
+def test_many_bytes_behind_the_data_take_little_memory(tmp_path, content):
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros(10))
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(content * (5 << 20))
+        file.truncate(size + (64 << 20) + 4)
+    tracemalloc.start()
+    with pytest.raises(StoreError, match="but the file has"):
+        read_header(path)
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < 8 << 20
 
 
 def test_promise_beyond_any_file_is_refused(tmp_path):
