@@ -201,6 +201,10 @@ def holding(value, *place, shape=(STEPS, 1)):
             "observed traces hold nan .* step 4 of receiver 0",
         ),
         (
+            og.LeastSquares(np.ma.masked_equal(holding(-9.0, 3, 0), -9.0)),
+            r"observed traces hold a masked value \(float64\) at step 4 of receiver 0",
+        ),
+        (
             og.LeastSquares(holding(1j, 0, 0)),
             r"traces hold 1j \(complex128\) at step 1 of receiver 0",
         ),

@@ -349,12 +349,14 @@ def check_values(objective: Objective | Cotangents, problem: Problem) -> None:
 
 def _unfit(values: Any, part: tuple[slice, ...] = ()) -> tuple[str, tuple[int, ...]] | None:
     """The first of some values that is no finite real number, in words, and its place."""
-    array = np.asarray(values)[part]
+    array = np.asanyarray(values)[part]
     fits = np.zeros(array.shape, bool) if array.dtype.kind in "cOSUMm" else np.isfinite(array)
+    fits = np.ma.filled(fits, fill_value=False)
     if fits.all():
         return None
     place = tuple(int(one) for one in np.argwhere(~fits)[0])
-    return f"{array[place]} ({array.dtype})", place
+    value = "a masked value" if np.ma.is_masked(array[place]) else array[place]
+    return f"{value} ({array.dtype})", place
 
 
 def _check_shape(what: str, values: Any, expected: tuple[int, ...], says: str) -> None:
