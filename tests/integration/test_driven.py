@@ -195,6 +195,14 @@ def test_gradients_go_through(tmp_path):
     [
         ({"x-": {"kind": "dirichlet", "value": "step"}}, 'use kind "given"'),
         ({"x-": {"kind": "given", "value": "q + 1"}}, "unknown name 'q'"),
+        (
+            {"x-": {"value": "2 * random(3)"}},
+            "'2 \\* random.3.' uses random.*files, outgrid.Series",
+        ),
+        (
+            {"x-": {"value": lambda y: y * og.random(3)}},
+            "random can be called only.*that of a face",
+        ),
         ({"x-": {"kind": "given", "value": lambda q: q}}, "depend on z, y, x, step, not on q"),
         (
             {"x-": {"kind": "robin", "value": 1.0}},

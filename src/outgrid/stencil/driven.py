@@ -308,6 +308,11 @@ def _of(node: ast.expr, variables: Mapping[str, Any], text: str) -> Any:
             sides = _of(left, variables, text), _of(right, variables, text)
             return symbol.where(_OPERATORS[type(named)](*sides), 1.0, 0.0)
         case ast.Call(ast.Name(name), arguments):
+            if name == "random":
+                raise DefinitionError(
+                    f"the formula {text!r} uses random, and the cells beyond a face have no random "
+                    "numbers; give the values as files, outgrid.Series"
+                )
             values = [_of(argument, variables, text) for argument in arguments]
             if name == "where" and not isinstance(values[0], Condition):
                 values[0] = values[0] != 0.0

@@ -106,7 +106,9 @@ def traced_ndim(name: str) -> int:
 def _now(name: str) -> Temporaries:
     traced = _traced.get()
     if traced is None:
-        raise DefinitionError(f"{name} can be called only in the function of a stencil")
+        raise DefinitionError(
+            f"{name} can be called only in the function of a stencil, not in that of a face"
+        )
     return traced
 
 
