@@ -20,7 +20,6 @@ from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype, is_real
 from outgrid.stencil.dtypes import STORED as STORED_DTYPES
 from outgrid.stencil.function import InitialFunction
-from outgrid.stencil.given import value_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.model import Stencil
@@ -43,10 +42,9 @@ PREVIOUS = ".previous"
 """Ends the name of the previous time level, as in "u.previous"."""
 
 
-def checked_sources(given: Iterable[Any], steps: int) -> tuple[Source, ...]:
+def checked_sources(given: Iterable[Source], steps: int) -> tuple[Source, ...]:
     checked: list[Source] = []
-    for number, entry in enumerate(listed("sources", given, 'Source("u", (5, 6), 1.0)'), 1):
-        source = value_of(Source, entry)
+    for number, source in enumerate(given, 1):
         with meaning(f"the values of source {number}"):
             checked.append(source.over(steps))
     return tuple(checked)

@@ -39,7 +39,7 @@ class Source:
 
     The position is in cells, slowest axis first; between cells the value is shared among the
     cells around by multilinear weights. A single number is added at every step; a text is a
-    formula of `step`, which a problem turns into the values of its steps.
+    formula of `step`, which a problem turns into the values of its steps, counted from 0.
     """
 
     field: str

@@ -95,11 +95,12 @@ class Problem:
     `parameters` are numbers, or sequences of one number per step, also given as a formula of
     `step`, or Lagged values, which follow a reduction; of a parameter that is used along
     an axis, `profiles` has what was given: a number, a formula of that axis, or a sequence of one
-    number per index. Steps are counted from
-    `first_step`, which `outgrid.step` begins with. `sources` and `receivers` are Source and
-    Receiver values, or mappings of their arguments, and so are `snapshots`. Where a condition
-    `until` is given, an Until or a mapping, `steps` are the most that are made. Problems with equal
-    `digest` have equal answers, as long as the files they name do not change.
+    number per index. Steps are counted from `first_step`, which `outgrid.step` and the formulas of
+    a boundary begin with; those of parameters and sources count the steps of the problem, from 0.
+    `sources` and `receivers` are Source and Receiver values, or mappings of their arguments, and so
+    are `snapshots`. Where a condition `until` is given, an Until or a mapping, `steps` are the most
+    that are made. Problems with equal `digest` have equal answers, as long as the files they name
+    do not change.
     """
 
     stencil: Stencil
@@ -169,7 +170,12 @@ class Problem:
         parameters = mapped("parameters", parameters, '{"k": 0.1}')
         initial = mapped("initial", initial, '{"u": ...}')
         steps = checked_steps("steps", steps)
+        formulas = {name: given for name, given in parameters.items() if isinstance(given, str)}
         parameters = {name: over_steps(name, given, steps) for name, given in parameters.items()}
+        added = tuple(
+            value_of(Source, source)
+            for source in listed("sources", sources, 'Source("u", (5, 6), 1.0)')
+        )
         traced = checked_stencil(stencil, len(extents))
         asked = boundary_of(boundary)
         if line:
@@ -214,7 +220,7 @@ class Problem:
             "profiles": checked_profiles(numbers, rule, extents, dtype),
             "boundary": around,
             "edges": edges,
-            "sources": tuple(in_row(one, line) for one in checked_sources(sources, steps)),
+            "sources": tuple(in_row(one, line) for one in checked_sources(added, steps)),
             "receivers": tuple(
                 in_row(value_of(Receiver, receiver), line)
                 for receiver in listed("receivers", receivers, 'Receiver("u", (5, 6))')
@@ -238,7 +244,9 @@ class Problem:
             "boundary": asked,
             "parameters": {
                 name: value_to_json(values[name]) for name in values if name in parameters
-            },
+            }
+            | formulas,
+            "sources": added,
             "dtypes": dict(dtypes or {}),
             "regions": dict(regions or {}),
             "frames": frozenset(frames),
@@ -259,7 +267,7 @@ class Problem:
         """The problem with some of its arguments replaced: `problem.replace(steps=100)`.
 
         They are those of Problem, each as a whole, and checked anew with what has stayed: a formula
-        is one of the new shape, an array has to fit it. Raises DefinitionError.
+        is one of the new shape and steps, an array has to fit them. Raises DefinitionError.
         """
         names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
         derived = ("profiles", "edges", "line", "alike", "transposed")

@@ -341,6 +341,23 @@ def test_a_profile_that_does_not_fit_is_refused(given: object, told: str) -> Non
         Problem(tapered, (4, 3), parameters={"taper": given}, initial={"u": 1.0})
 
 
+@pytest.mark.parametrize("shape", [(8, 8), (8,)])
+def test_formulas_of_step_are_those_of_other_steps(shape):
+    def posed(steps, first_step=0):
+        forced = stencil(name="forced")(lambda u, *, k: u + k)
+        sources = [Source("u", (3,) * len(shape), "sin(0.3 * step)")]
+        return Problem(
+            forced, shape, steps=steps, parameters={"k": "0.1 + 0.001 * step"},
+            boundary={"value": "step"}, initial={"u": 0.0}, sources=sources, first_step=first_step,
+        )  # fmt: skip
+
+    assert posed(3).replace(steps=6) == posed(6)
+    assert posed(6).replace(steps=2).replace(steps=3) == posed(3)
+    assert posed(3).replace(first_step=2).parameters == posed(3).parameters
+    with pytest.raises(DefinitionError, match="6 values for 5 steps"):
+        posed(6).replace(parameters={"k": [1.0] * 6}, steps=5)
+
+
 def test_formulas_of_step_are_numbers_of_the_steps():
     rule = stencil(name="forced", ndim=2)(lambda u, *, k: u + k * u[0, 1])
     given = {
