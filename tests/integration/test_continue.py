@@ -18,6 +18,7 @@ from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.errors import Stopped, UsageError
 from outgrid.execution import Execution
+from outgrid.record import RECORD_NAME
 from outgrid.runs.lock import RunLock
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.resumption import resumption
@@ -152,6 +153,25 @@ def test_a_run_of_another_problem_is_refused_with_what_differs(other, words, fin
     with pytest.raises(UsageError, match=words):
         og.run(heat(**other), out=out, resume=True, **STREAMED)
     assert sorted(out.rglob("*")) == before
+
+
+def test_a_run_of_an_earlier_version_that_named_a_vector_whole_is_the_same(tmp_path):
+    @og.stencil
+    def spread(v: og.Vector, *, k):
+        return {"v": {axis: v[axis] + k * og.laplacian(v[axis]) for axis in v}}
+
+    boundary = {"kind": "neumann", "fields": {"v": {"x-": 1.0}}}
+    problem = og.Problem(spread, (16, 33), "float64", 2, {"k": 0.1}, boundary, {"v": 0.5})
+    begun = og.run(problem, memory="200MiB", out=tmp_path / "run")
+    written = json.loads((begun.out / RECORD_NAME).read_text())
+    fields = written["problem"]["boundary"]["fields"]
+    assert fields.keys() == {"v_y", "v_x"}
+    written["problem"]["boundary"]["fields"] = {"v": fields["v_x"]}
+    (begun.out / RECORD_NAME).write_text(json.dumps(written))
+    again = og.run(problem, memory="200MiB", out=begun.out, resume=True)
+    assert again.record.started == begun.record.started
+    with pytest.raises(UsageError, match=r"boundary.fields was .*v_x"):
+        og.run(problem.replace(boundary="neumann"), memory="200MiB", out=begun.out, resume=True)
 
 
 def test_nothing_durable_begins_anew_and_a_run_under_way_is_left_alone(tmp_path, monkeypatch):

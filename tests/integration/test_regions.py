@@ -119,6 +119,11 @@ def test_lines_and_vectors_have_regions():
 
     posed = Problem(still, (20, 30), initial={"v": 1.0}, regions={"v": {"width": 3, "axes": "x"}})
     assert {*posed.regions} == {"v_y", "v_x"}
+    apart = Problem(
+        og.stencil(lambda u, u_x: (u, u_x)), (9, 9), initial={"u": 1, "u_x": 1},
+        regions={"u": og.Shell(2)},
+    )  # fmt: skip
+    assert {*apart.regions} == {"u"}
     line = Problem(og.stencil(lambda u: u), (30,), initial={"u": 1.0}, regions={"u": og.Shell(4)})
     assert np.array_equal(run_reference(line)["u"][0, :5], [1, 1, 1, 1, 0])
 

@@ -30,6 +30,7 @@ __all__ = [
     "Edges",
     "Given",
     "boundary_of",
+    "by_field",
     "edges_of",
     "image",
 ]
@@ -94,7 +95,8 @@ class Boundary:
     and the number of steps made. Of a Series it is a frame of the shape of the face.
 
     `faces` are pairs of a name, an axis ("x") or one side of it ("x-", "x+"), and a Boundary;
-    `fields` pairs of the name of a field and what holds for it alone. The narrower one counts.
+    `fields` pairs of the name of a field and what holds for it alone, in a problem also of a vector
+    or tensor, for its components. The narrower one counts.
     """
 
     kind: str | None = "dirichlet"
@@ -159,9 +161,7 @@ class Boundary:
 
     def face(self, field: str, axis: str, side: str) -> "Boundary":
         """What holds for a field at the face of an axis, `side` being "-" or "+"."""
-        own = dict(self.fields)
-        whole, _, _ = field.rpartition("_")  # a vector or tensor
-        for boundary in (own.get(field), own.get(whole), self):
+        for boundary in (dict(self.fields).get(field), self):
             if boundary is None:
                 continue
             faces = dict(boundary.faces)
@@ -242,6 +242,27 @@ def _face_of(name: str, given: object) -> Boundary:
             f"the boundary of {name} lacks a kind: {given!r}; give one of {', '.join(KINDS)}"
         )
     return own
+
+
+def by_field(boundary: Boundary, stencil: Stencil) -> Boundary:
+    """The boundary with what holds for vectors and tensors as that of their components.
+
+    Raises DefinitionError for a name that is none of a stencil's.
+    """
+    names, found = [field.name for field in stencil.fields], dict[str, Boundary]()
+    for name, rules in sorted(boundary.fields, key=lambda pair: pair[0] in names):  # wholes first
+        for part in components_of(name, names) or (stencil.field(name).name,):
+            found[part] = _over(rules, found[part]) if part in found else rules
+    return replace(boundary, fields=tuple(sorted(found.items(), key=lambda pair: pair[0])))
+
+
+def _over(own: Boundary, whole: Boundary) -> Boundary:
+    """What holds for a field, with what holds for the whole that it is a part of behind it."""
+    if own.kind is not None:
+        return own
+    narrower = {name for name, _ in own.faces}
+    rest = (face for face in whole.faces if narrower.isdisjoint((face[0], face[0][0])))
+    return replace(whole, faces=(*own.faces, *rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,17 +370,15 @@ def _check_names(stencil: Stencil, boundary: Boundary) -> None:
                 raise DefinitionError(
                     f"stencil {stencil.name!r} is {stencil.ndim}-D and has no face {name!r}"
                 )
-    for name, _ in boundary.fields:
-        parts = components_of(name, [field.name for field in stencil.fields])
-        if not all(stencil.field(part).evolving for part in parts or (name,)):
+    for name, own in boundary.fields:
+        field = stencil.field(name)
+        if not field.evolving:
             raise DefinitionError(
                 f"{name!r} is never updated, and boundaries are set for fields that are "
                 "updated; coefficients follow them"
             )
-    temporaries = {field.name for field in stencil.fields if field.temporary}
-    for name, own in boundary.fields:
         kinds = {own.kind, *(face.kind for _, face in own.faces)}
-        if name in temporaries and not kinds <= {None, *IMAGES, "periodic"}:
+        if field.temporary and not kinds <= {None, *IMAGES, "periodic"}:
             raise DefinitionError(
                 f"{name!r} is a temporary without a boundary layer; give it one of "
                 f"{', '.join(IMAGES)}"

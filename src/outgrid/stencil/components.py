@@ -151,8 +151,9 @@ def channels(*labels: str) -> type[Vector]:
 
 
 def components_of(name: str, fields: Iterable[str]) -> tuple[str, ...]:
-    """The fields that `name` stands for: itself, or its components."""
+    """The fields that `name` stands for: itself, or its components where no field is called so."""
     known = tuple(fields)
-    return tuple(
-        field for field in known if field == name or field in (f"{name}_{part}" for part in _LABELS)
-    )
+    if name in known:
+        return (name,)
+    parts = {f"{name}_{label}" for label in _LABELS}
+    return tuple(field for field in known if field in parts)

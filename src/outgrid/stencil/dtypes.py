@@ -88,7 +88,7 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
     dtypes: dict[str, str] = {}
     for name, written in cast("Mapping[str, Any]", given).items():
         wanted = dtype_name(written)
-        parts = [name] if name in names else components_of(name, names)
+        parts = components_of(name, names)
         if not parts:
             raise DefinitionError(
                 f"stencil {stencil.name!r} has no field {name!r}, which dtypes "

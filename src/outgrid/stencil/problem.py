@@ -16,7 +16,7 @@ from outgrid.errors import DefinitionError
 from outgrid.lines import format_extents
 from outgrid.markup import facts
 from outgrid.stencil.absorbing import absorbing, memories
-from outgrid.stencil.boundary import Boundary, Edges, boundary_of, edges_of
+from outgrid.stencil.boundary import Boundary, Edges, boundary_of, by_field, edges_of
 from outgrid.stencil.checks import (
     PREVIOUS,
     check_boundary,
@@ -181,17 +181,18 @@ class Problem:
         if line:
             initial = row_of(initial, extents[0])
             extents = (ROW, *extents)
-        rule, around, numbers = absorbing(
-            traced, bounded_row(asked) if line else asked, extents, parameters
-        )
+        by_name = by_field(asked, traced)
+        by_name = bounded_row(by_name) if line else by_name
+        rule, around, numbers = absorbing(traced, by_name, extents, parameters)
         rule, around, numbers, frames = driven(rule, around, extents, numbers)
         initial = {**initial, **frames}
         wanted: Any = regions or {}
         own: dict[str, Any] = {}
         if isinstance(wanted, Mapping):
-            layers = memories(traced, bounded_row(asked) if line else asked, extents, numbers)
+            layers = memories(traced, by_name, extents, numbers)
             named = (*cast("Mapping[str, Any]", wanted), *_not_zero(initial))
-            kept = {part for name in named for part in components_of(name, layers)}
+            fields = [field.name for field in traced.fields]
+            kept = {part for name in named for part in components_of(name, fields)}
             own = {name: boxes for name, boxes in layers.items() if name not in kept}
             wanted = {**own, **cast("Mapping[str, Any]", wanted)}
         cells = regions_of(wanted, rule, extents)

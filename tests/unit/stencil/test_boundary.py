@@ -8,7 +8,11 @@ import pytest
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Boundary, boundary_of
+from outgrid.stencil.components import Vector
+from outgrid.stencil.laplacian import laplacian
+from outgrid.stencil.layers import fixed_layers
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.temporary import temporary
 from outgrid.testing.reference import run_reference
 
 
@@ -59,6 +63,80 @@ def test_a_layer_is_there_where_some_field_is_fixed() -> None:
     # A coefficient has cells of its own in the layer, and is continued like the fields elsewhere.
     assert found.edges.rule("c", 0) == ("stored", "neumann")
     assert found.edges.rule("c", 1) == ("neumann", "neumann")
+
+
+@stencil(ndim=2)
+def heated(T, T_soil, T_x, *, k):  # noqa: N803
+    """Three fields of their own, whatever they are called."""
+    return {one: one + k * laplacian(one) for one in (T, T_soil, T_x)}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "neumann",
+        7.0,
+        {"x-": {"value": 3.0}},
+        {"x": {"kind": "robin", "a": 1.0, "value": 2.0}},
+        {"x+": {"kind": "sponge", "width": 2, "value": 1.0}},
+    ],
+)
+def test_what_holds_for_a_field_holds_for_no_other_one(rules: Any) -> None:
+    def posed(boundary: Any) -> Problem:
+        initial = {"T": "x", "T_soil": "x * y", "T_x": "y"}
+        return Problem(heated, (6, 9), "float64", 2, {"k": 0.1}, boundary, initial)
+
+    apart, without = posed({"fields": {"T": rules}}), posed("dirichlet")
+    named = posed({"fields": {"T": rules, "T_soil": "dirichlet", "T_x": "dirichlet"}})
+    for name in ("T_soil", "T_x"):
+        assert apart.edges.rule(name, 1) == without.edges.rule(name, 1) == ("stored", "stored")
+        assert fixed_layers(apart, name) == fixed_layers(named, name)
+        left = run_reference(apart)[name]
+        np.testing.assert_array_equal(left, run_reference(named)[name])
+        np.testing.assert_array_equal(left, run_reference(without)[name])
+    assert (run_reference(apart)["T"] != run_reference(without)["T"]).any()
+
+
+@stencil(ndim=2)
+def waves(v: Vector, *, k):
+    """A half step, and a step with what it changes."""
+    half = {axis: temporary(v[axis] + k * laplacian(v[axis]), name=f"k_{axis}") for axis in v}
+    return {"v": {axis: v[axis] + k * laplacian(half[axis]) for axis in v}}
+
+
+def test_what_holds_for_a_vector_holds_for_its_components() -> None:
+    def posed(fields: Any) -> Problem:
+        boundary = {"kind": "neumann", "x": {"value": 1.0}, "fields": fields}
+        return Problem(waves, (5, 6), "float64", 2, {"k": 0.1}, boundary, {"v": "x + y"})
+
+    whole = {"v": {"x-": {"value": 2.0}, "y": "mirror"}, "k": {"x-": {"value": "2 + step"}}}
+    parts = {f"{name}_{axis}": rules for name, rules in whole.items() for axis in "yx"}
+    found = posed(whole)
+    assert found == posed(parts)
+    assert found.boundary == Problem.from_dict(found.to_dict()).boundary
+    assert found.replace(steps=3).replace(steps=2) == found
+    first, second = run_reference(found), run_reference(posed(parts | {"k_x": {"y": "mirror"}}))
+    np.testing.assert_array_equal(first["v_y"], second["v_y"])
+    assert (first["v_x"] != second["v_x"]).any()
+
+
+@pytest.mark.parametrize(
+    ("own", "rules"),
+    [
+        ({"x-": 1.0}, [1.0, 4.0, 3.0, 3.0]),
+        ({"x": 1.0}, [1.0, 1.0, 3.0, 3.0]),
+        ({"kind": 1.0}, [1.0, 1.0, 1.0, 1.0]),
+        ({"kind": 1.0, "y+": 2.0}, [1.0, 1.0, 1.0, 2.0]),
+        ({"y+": 2.0}, [5.0, 4.0, 3.0, 2.0]),
+        ({}, [5.0, 4.0, 3.0, 3.0]),
+    ],
+)
+def test_what_holds_for_a_component_comes_before_its_vector(own: Any, rules: list[float]) -> None:
+    fields = {"v": {"kind": 3.0, "x": 4.0, "x-": 5.0}, "v_x": own}
+    found = Problem(waves, (5, 6), "float64", 2, {"k": 0.1}, {"fields": fields}, {"v": 0.0})
+    sides = [("x", "-"), ("x", "+"), ("y", "-"), ("y", "+")]
+    assert [found.boundary.face("v_x", *side).value for side in sides] == rules
+    assert [found.boundary.face("v_y", *side).value for side in sides] == [5.0, 4.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize(
