@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outgrid.errors import DefinitionError
 from outgrid.stencil import definition
 from outgrid.stencil.boundary import Boundary
-from outgrid.stencil.components import Vector, components_of
+from outgrid.stencil.components import Vector
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.symbol import Symbol
 
@@ -71,7 +71,7 @@ class Definition(definition.Definition):
         stencil = self.trace(len(shape))
         initial: dict[str, Any] = {}
         for name, values in given.items():
-            parts = components_of(name, [field.name for field in stencil.fields])
+            parts = stencil.components(name)
             if parts in ((), (name,)) or not isinstance(values, list | tuple):
                 initial[name] = _values(values)
                 continue

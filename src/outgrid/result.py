@@ -21,9 +21,9 @@ from outgrid.plan.model import Plan
 from outgrid.record import Record
 from outgrid.report.summary import heading, summary_rows
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
-from outgrid.stencil.components import components_of
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.meaning import described
+from outgrid.stencil.model import Stencil
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import snapshots_by_file
@@ -288,5 +288,6 @@ class Result(Mapping[str, Any]):
 
     def components(self, name: str) -> dict[str, Field]:
         """The components of a vector or tensor, each mapped from disk, by the names of fields."""
-        names = components_of(name, self)
+        stencil = Stencil.from_dict(self.record.problem["stencil"]).naming([name])
+        names = [field for field in stencil.components(name) if field in self]
         return {field: self[field] for field in names or (name,)}

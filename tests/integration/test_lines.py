@@ -1,11 +1,16 @@
 """Grids of one axis, and fields of several channels."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import outgrid as og
 from outgrid.cli import main
 from outgrid.errors import DefinitionError, Stopped, UsageError
+from outgrid.record import RECORD_NAME
 from outgrid.stencil.problem import Problem
 from outgrid.testing.device import stand_in
 from outgrid.testing.reference import run_reference
@@ -150,6 +155,64 @@ def test_a_picture_is_one_array(first, tmp_path):
         wanted = np.rint(wanted + np.float32(0.2) * (near - 4 * wanted))
     assert (found == wanted).mean() > 0.99  # a fused sum may round a half to the other side
     assert np.abs(found - wanted).max() <= 1
+
+
+READ = """
+import sys
+import outgrid as og
+result = og.open(sys.argv[1])
+og.Problem.from_dict(result.record.problem)
+print(*result.components("picture"))
+"""
+
+
+def test_channels_are_known_by_their_name_in_another_process(tmp_path):
+    boundary = {"kind": "dirichlet", "fields": {"picture": "neumann"}}
+    picture = np.random.default_rng(3).random((12, 20, 3))
+    problem = og.Problem(
+        blurred, (12, 20), "float32", 2, {"k": 0.2}, boundary, {"picture": picture}
+    )
+    result = og.run(problem, memory="1GiB", out=tmp_path / "run")
+    command = [sys.executable, "-c", READ, str(result.out)]
+    left = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert left.stdout.split() == [*result.components("picture")] == [*result]
+    # As earlier versions wrote it.
+    record = json.loads((result.out / RECORD_NAME).read_text())
+    del record["problem"]["stencil"]["wholes"]
+    record["problem"]["boundary"]["fields"] = {"picture": {"kind": "neumann", "value": None}}
+    (result.out / RECORD_NAME).write_text(json.dumps(record))
+    assert Problem.from_dict(record["problem"]) == problem
+    assert [*og.open(result.out).components("picture")] == [*result]
+    again = og.run(problem, memory="1GiB", out=result.out, resume=True)
+    assert again.record.started == result.record.started
+
+
+@og.stencil
+def noted(v: og.Vector, v_xx, p: og.channels("old", "new"), p_mean):
+    """Scalars beside a vector and channels, called as if they were components of them."""
+    moved = {axis: v[axis] + v_xx for axis in v}
+    return {"v": moved, "v_xx": v_xx + p_mean, "p": {"old": p.new, "new": p.old}, "p_mean": p_mean}
+
+
+def test_components_are_those_that_were_declared(tmp_path):
+    initial = {"v": "x", "v_xx": 0.5, "p": "y", "p_mean": 0.25}
+    regions = {"v": og.Box(x=(2, 6)), "p": og.Box(y=(1, 3))}
+    posed = og.Problem(noted, (6, 8), steps=1, initial=initial, regions=regions)
+    assert {*posed.regions} == {"v_y", "v_x", "p_old", "p_new"}
+    assert og.Problem.from_dict(posed.to_dict()) == posed
+    assert [*og.run(posed, out=tmp_path / "run").components("v")] == ["v_y", "v_x"]
+
+    @og.stencil
+    def apart(u_old, u_new, v_x):
+        return u_new, u_old, v_x
+
+    with pytest.raises(DefinitionError, match="no field for initial values 'u'"):
+        og.Problem(apart, (6, 8), initial={"u": 1.0, "v": 1.0})
+    with pytest.raises(DefinitionError, match="no field 'u'"):
+        posed.replace(
+            stencil=apart, initial={"u_old": 1.0, "u_new": 1.0, "v": 1.0}, regions={},
+            boundary={"fields": {"u": "neumann"}},
+        )  # fmt: skip
 
 
 def unused(u, g: og.Gradient):

@@ -104,7 +104,10 @@ def _check_same(out: Path, begun: Mapping[str, Any], problem: Problem) -> None:
     asked = msgspec.json.decode(msgspec.json.encode(problem.to_dict()))
     begun = msgspec.json.decode(msgspec.json.encode(begun))
     if begun != asked:  # which an earlier version may have written otherwise
-        begun = msgspec.json.decode(msgspec.json.encode(Problem.from_dict(begun).to_dict()))
+        begun, asked = (
+            msgspec.json.decode(msgspec.json.encode(one.question))
+            for one in (Problem.from_dict(begun), problem)
+        )
     for entry, was, now in _differences("problem", begun, asked):
         raise UsageError(
             f"the run in {out} belongs to another problem: {entry} was {_shown(was)} and is now "

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from outgrid.errors import DefinitionError
-from outgrid.stencil.components import components_of
 from outgrid.stencil.model import Field, Stencil
 from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES, is_number
@@ -251,7 +250,7 @@ def by_field(boundary: Boundary, stencil: Stencil) -> Boundary:
     """
     names, found = [field.name for field in stencil.fields], dict[str, Boundary]()
     for name, rules in sorted(boundary.fields, key=lambda pair: pair[0] in names):  # wholes first
-        for part in components_of(name, names) or (stencil.field(name).name,):
+        for part in stencil.components(name) or (stencil.field(name).name,):
             found[part] = _over(rules, found[part]) if part in found else rules
     return replace(boundary, fields=tuple(sorted(found.items(), key=lambda pair: pair[0])))
 

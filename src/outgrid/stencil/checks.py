@@ -15,7 +15,6 @@ from outgrid.formats.arrays import InputArray
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import STORED, Boundary, Edges
 from outgrid.stencil.catalog import resolve
-from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.dtypes import COMPUTED, dtype_name, is_dtype, is_real
 from outgrid.stencil.dtypes import STORED as STORED_DTYPES
@@ -321,7 +320,7 @@ def checked_initial(
 ) -> tuple[Mapping[str, Initial], frozenset[str]]:
     """What each level begins with, and the previous levels that begin as their fields do."""
     names = [field.name for field in stencil.fields]
-    whole = {name: components_of(name, names) for name in given if name not in names}
+    whole = {name: stencil.components(name) for name in given if name not in names}
     given = {
         part: _channel(given[name], n, len(parts), shape)
         for name, parts in whole.items()

@@ -124,7 +124,7 @@ class Gradient(Vector):
 
 
 _LABELS = {*AXES, *Tensor.labels(AXES), *Gradient.labels(AXES)}
-"""What may follow the name of a whole in those of its fields."""
+"""What follows the name of a vector, tensor or gradient in those of its fields."""
 
 
 def channels(*labels: str) -> type[Vector]:
@@ -136,7 +136,6 @@ def channels(*labels: str) -> type[Vector]:
         raise DefinitionError(f"channels must have names, not {', '.join(map(repr, labels))}")
     if len({*labels}) < len(labels):
         raise DefinitionError(f"the names of channels must differ, not {', '.join(labels)}")
-    _LABELS.update(labels)
 
     class Channels(Vector):
         """One field for each label."""
@@ -151,9 +150,6 @@ def channels(*labels: str) -> type[Vector]:
 
 
 def components_of(name: str, fields: Iterable[str]) -> tuple[str, ...]:
-    """The fields that `name` stands for: itself, or its components where no field is called so."""
-    known = tuple(fields)
-    if name in known:
-        return (name,)
+    """The fields that are called as components of a vector, tensor or gradient `name` are."""
     parts = {f"{name}_{label}" for label in _LABELS}
-    return tuple(field for field in known if field in parts)
+    return tuple(field for field in fields if field in parts)

@@ -7,9 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeGuard, cast
 
+from msgspec.structs import replace
+
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
-from outgrid.stencil.components import Gradient, Tensor, Vector
+from outgrid.stencil.components import Gradient, Tensor, Vector, components_of
 from outgrid.stencil.expression import Access, Parameter, Profile
 from outgrid.stencil.formula import shown
 from outgrid.stencil.line import in_a_row
@@ -128,7 +130,8 @@ class Definition:
             if ndim == 1:
                 stages, axes = in_a_row(stages), 2
             names = _used(fields.values(), stages)
-            return _assemble(self.name, axes, names, made, parameters, defaults, stages)
+            traced = _assemble(self.name, axes, names, made, parameters, defaults, stages)
+            return replace(traced, wholes=_wholes(fields.values(), traced.fields))
         except Exception as error:
             _raise_located(self, error)
 
@@ -201,6 +204,18 @@ def _used(declared: Iterable[FieldSymbol | Vector], stages: Iterable[Stage]) -> 
         every = _names(one)
         names += [name for name in every if name in known] or every
     return tuple(names)
+
+
+def _wholes(
+    declared: Iterable[FieldSymbol | Vector], fields: Iterable[Field]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What was declared as one, with its fields, where their names do not tell that."""
+    names = tuple(field.name for field in fields)
+    every = {one.name: _names(one) for one in declared if isinstance(one, Vector)}
+    wholes = {whole: tuple(name for name in names if name in of) for whole, of in every.items()}
+    return tuple(
+        (whole, parts) for whole, parts in wholes.items() if parts != components_of(whole, names)
+    )
 
 
 def _kind(annotation: object, names: Mapping[str, Any]) -> FieldKind:

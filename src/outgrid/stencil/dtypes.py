@@ -18,7 +18,6 @@ from numpy.typing import DTypeLike, NDArray
 from outgrid.errors import DefinitionError, UsageError
 from outgrid.numbers import BFLOAT16, largest_of, number_type
 from outgrid.numbers import is_real as has_fractions
-from outgrid.stencil.components import components_of
 from outgrid.stencil.expression import Constant, Expression, Operation, operation
 from outgrid.stencil.model import Assignment, Stencil
 from outgrid.units import suggest
@@ -88,7 +87,7 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
     dtypes: dict[str, str] = {}
     for name, written in cast("Mapping[str, Any]", given).items():
         wanted = dtype_name(written)
-        parts = components_of(name, names)
+        parts = stencil.components(name)
         if not parts:
             raise DefinitionError(
                 f"stencil {stencil.name!r} has no field {name!r}, which dtypes "

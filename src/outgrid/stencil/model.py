@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
+from outgrid.stencil.components import components_of
 from outgrid.stencil.expression import Access, Expression, Profile
 from outgrid.units import suggest
 
@@ -77,8 +78,9 @@ class Stencil(msgspec.Struct, frozen=True):
     which are known by their use. A field is updated
     by at most one stage. Later stages see what earlier ones wrote; level -1 of a field may not be
     read after the stage that updates it. Temporaries that are `recomputed` are computed again where
-    they are read, except near faces: the values are the same, and so is the JSON-able form. Raises
-    DefinitionError when the parts do not fit together.
+    they are read, except near faces: the values are the same, and so is the JSON-able form.
+    `wholes` are the names of what was declared as one, with the fields that are its components,
+    where their names do not tell that. Raises DefinitionError when the parts do not fit together.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Stencil(msgspec.Struct, frozen=True):
     stages: tuple[Stage, ...]
     defaults: tuple[tuple[str, float], ...] = ()
     recomputed: tuple[str, ...] = ()
+    wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         _check_names(self)
@@ -200,19 +203,45 @@ class Stencil(msgspec.Struct, frozen=True):
         known = [field.name for field in self.fields]
         raise DefinitionError(f"stencil {self.name!r} has no field {name!r}{suggest(name, known)}")
 
+    def components(self, name: str) -> tuple[str, ...]:
+        """The fields that `name` stands for: itself, or its components where it is no field."""
+        names = tuple(field.name for field in self.fields)
+        if name in names:
+            return (name,)
+        return dict(self.wholes).get(name) or components_of(name, names)
+
+    def naming(self, names: Iterable[str]) -> "Stencil":
+        """The stencil where each of some names stands for fields: else for those that begin so.
+
+        That is how stencils are read that were written without their `wholes`.
+        """
+        unknown = [name for name in names if not self.components(name)]
+        begun = {
+            name: tuple(field.name for field in self.fields if field.name.startswith(f"{name}_"))
+            for name in unknown
+        }
+        found = tuple((name, parts) for name, parts in begun.items() if parts)
+        return msgspec.structs.replace(self, wholes=(*self.wholes, *found)) if found else self
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The JSON-able form without `wholes`, on which no answer depends."""
+        return {key: value for key, value in self.to_dict().items() if key != "wholes"}
+
     @property
     def digest(self) -> str:
-        """sha256 in hex of the canonical JSON form: equal for equal stencils, on every machine.
+        """sha256 in hex of the canonical JSON form: equal for equal rules, on every machine.
 
         It differs where other temporaries are recomputed, since kernels do.
         """
-        form = self.to_dict() | ({"recomputed": self.recomputed} if self.recomputed else {})
+        form = self.rule | ({"recomputed": self.recomputed} if self.recomputed else {})
         text = json.dumps(form, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form; `from_dict` gives an equal stencil back."""
-        return {
+        wholes = {name: list(parts) for name, parts in self.wholes}
+        return ({"wholes": wholes} if wholes else {}) | {
             "name": self.name,
             "ndim": self.ndim,
             "fields": [field.to_dict() for field in self.fields],
@@ -240,7 +269,7 @@ class Stencil(msgspec.Struct, frozen=True):
         """The inverse of `to_dict`. Raises DefinitionError for missing, unknown or wrong parts."""
         known = ("name", "ndim", "fields", "parameters", "defaults", "stages")
         for key in data:
-            if key not in known:
+            if key not in (*known, "wholes"):
                 raise DefinitionError(f"a stencil has no entry {key!r}{suggest(key, known)}")
         try:
             return cls(
@@ -266,10 +295,11 @@ class Stencil(msgspec.Struct, frozen=True):
                     for stage in data["stages"]
                 ),
                 defaults=tuple((name, float(value)) for name, value in data["defaults"]),
+                wholes=tuple((name, tuple(of)) for name, of in data.get("wholes", {}).items()),
             )
         except KeyError as error:
             raise DefinitionError(f"the stencil lacks the entry {error.args[0]!r}") from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, AttributeError) as error:
             raise DefinitionError(f"the stencil cannot be read: {error}") from error
 
 
@@ -306,6 +336,8 @@ def _check_names(stencil: Stencil) -> None:
             f"stencil {stencil.name!r} cannot call a field or parameter {ex.STEP.name!r}, the "
             "number of the step; use another name, or outgrid.step"
         )
+    for part in (part for _, parts in stencil.wholes for part in parts):
+        stencil.field(part)
     for name, value in stencil.defaults:
         if name not in names:
             raise DefinitionError(

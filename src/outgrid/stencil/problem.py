@@ -34,7 +34,6 @@ from outgrid.stencil.checks import (
     listed,
     mapped,
 )
-from outgrid.stencil.components import components_of
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.driven import driven
 from outgrid.stencil.dtypes import fields_apart, saturated
@@ -191,8 +190,7 @@ class Problem:
         if isinstance(wanted, Mapping):
             layers = memories(traced, by_name, extents, numbers)
             named = (*cast("Mapping[str, Any]", wanted), *_not_zero(initial))
-            fields = [field.name for field in traced.fields]
-            kept = {part for name in named for part in components_of(name, fields)}
+            kept = {part for name in named for part in traced.components(name)}
             own = {name: boxes for name, boxes in layers.items() if name not in kept}
             wanted = {**own, **cast("Mapping[str, Any]", wanted)}
         cells = regions_of(wanted, rule, extents)
@@ -436,15 +434,20 @@ class Problem:
         )
 
     @property
+    def question(self) -> dict[str, Any]:
+        """The JSON-able form of what decides the answer: problems are equal where it is."""
+        return self.to_dict() | {"stencil": self.stencil.rule}
+
+    @property
     def digest(self) -> str:
-        """sha256 in hex of the canonical JSON form."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """sha256 in hex of the canonical JSON form of the `question`."""
+        text = json.dumps(self.question, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        return self.to_dict() == other.to_dict()
+        return self.question == other.question
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -511,13 +514,14 @@ class Problem:
             if key not in data:
                 raise DefinitionError(f"the problem needs the entry {key!r}")
         try:
+            boundary = boundary_of(data["boundary"])
             return cls(
-                Stencil.from_dict(data["stencil"]),
+                Stencil.from_dict(data["stencil"]).naming(name for name, _ in boundary.fields),
                 data["shape"][1:] if data.get("line") else data["shape"],
                 data["dtype"],
                 data["steps"],
                 data["parameters"],
-                data["boundary"],
+                boundary,
                 {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
                 data["first_step"],
                 data["sources"],

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
-from outgrid.stencil.components import components_of
 from outgrid.stencil.expression import Constant, Expression, Profile, operation
 from outgrid.stencil.given import checked_count, is_whole, value_of
 from outgrid.stencil.model import Assignment, Stencil
@@ -212,7 +211,7 @@ def regions_of(given: object, stencil: Stencil, shape: tuple[int, ...]) -> dict[
     axes = "".join(AXES[-len(shape) :])
     regions: dict[str, Region] = {}
     for name, region in cast("Mapping[str, Any]", given).items():
-        parts = components_of(name, names)
+        parts = stencil.components(name)
         if not parts:
             raise DefinitionError(
                 f"stencil {stencil.name!r} has no field {name!r}, which regions "
