@@ -119,6 +119,10 @@ def test_lines_and_vectors_have_regions():
 
     posed = Problem(still, (20, 30), initial={"v": 1.0}, regions={"v": {"width": 3, "axes": "x"}})
     assert {*posed.regions} == {"v_y", "v_x"}
+    for parts in ({"v": og.Shell(2), "v_x": og.Box()}, {"v_x": og.Box(), "v": og.Shell(2)}):
+        assert {*posed.replace(regions=parts).regions} == {"v_y"}
+    for types in ({"v": "float32", "v_x": "float64"}, {"v_x": "float64", "v": "float32"}):
+        assert posed.replace(dtypes=types).dtypes == {"v_y": "float32"}
     apart = Problem(
         og.stencil(lambda u, u_x: (u, u_x)), (9, 9), initial={"u": 1, "u_x": 1},
         regions={"u": og.Shell(2)},

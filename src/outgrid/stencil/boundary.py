@@ -248,8 +248,8 @@ def by_field(boundary: Boundary, stencil: Stencil) -> Boundary:
 
     Raises DefinitionError for a name that is none of a stencil's.
     """
-    names, found = [field.name for field in stencil.fields], dict[str, Boundary]()
-    for name, rules in sorted(boundary.fields, key=lambda pair: pair[0] in names):  # wholes first
+    found: dict[str, Boundary] = {}
+    for name, rules in stencil.wholes_first(boundary.fields):
         for part in stencil.components(name) or (stencil.field(name).name,):
             found[part] = _over(rules, found[part]) if part in found else rules
     return replace(boundary, fields=tuple(sorted(found.items(), key=lambda pair: pair[0])))

@@ -85,7 +85,7 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
         )
     names = [field.name for field in stencil.fields]
     dtypes: dict[str, str] = {}
-    for name, written in cast("Mapping[str, Any]", given).items():
+    for name, written in stencil.wholes_first(cast("Mapping[str, Any]", given).items()):
         wanted = dtype_name(written)
         parts = stencil.components(name)
         if not parts:
@@ -116,8 +116,8 @@ def fields_apart(given: object, stencil: Stencil, dtype: str) -> dict[str, str]:
                 f"the field {name!r} is updated and stored in int32, and float32 is exact up to "
                 "16777216 only; give the problem dtype float64"
             )
-        dtypes |= {part: wanted for part in parts if wanted != dtype}
-    return {name: dtypes[name] for name in names if name in dtypes}
+        dtypes |= dict.fromkeys(parts, wanted)
+    return {name: dtypes[name] for name in names if dtypes.get(name, dtype) != dtype}
 
 
 def is_real(dtype: str) -> bool:

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from outgrid.stencil import expression as ex
 from outgrid.stencil.components import components_of
 from outgrid.stencil.expression import Access, Expression, Profile
 from outgrid.units import suggest
+
+T = TypeVar("T")
 
 KINDS = ("sum", "max", "min")
 """Kinds of reductions."""
@@ -209,6 +211,11 @@ class Stencil(msgspec.Struct, frozen=True):
         if name in names:
             return (name,)
         return dict(self.wholes).get(name) or components_of(name, names)
+
+    def wholes_first(self, given: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+        """What is given by name, with what names fields last: it holds in place of the rest."""
+        names = {field.name for field in self.fields}
+        return sorted(given, key=lambda pair: pair[0] in names)
 
     def naming(self, names: Iterable[str]) -> "Stencil":
         """The stencil where each of some names stands for fields: else for those that begin so.

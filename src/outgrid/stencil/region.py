@@ -210,7 +210,7 @@ def regions_of(given: object, stencil: Stencil, shape: tuple[int, ...]) -> dict[
     names = [field.name for field in stencil.fields]
     axes = "".join(AXES[-len(shape) :])
     regions: dict[str, Region] = {}
-    for name, region in cast("Mapping[str, Any]", given).items():
+    for name, region in stencil.wholes_first(cast("Mapping[str, Any]", given).items()):
         parts = stencil.components(name)
         if not parts:
             raise DefinitionError(
@@ -222,9 +222,9 @@ def regions_of(given: object, stencil: Stencil, shape: tuple[int, ...]) -> dict[
             raise DefinitionError(
                 f"the region of {name!r} must have at most {MOST_BOXES} boxes, not {len(cells)}"
             )
-        if tuple(map(range, shape)) not in cells:
-            regions |= dict.fromkeys(parts, cells)
-    return {name: regions[name] for name in names if name in regions}
+        regions |= dict.fromkeys(parts, cells)
+    everywhere = tuple(map(range, shape))
+    return {n: regions[n] for n in names if everywhere not in regions.get(n, (everywhere,))}
 
 
 def _cells(name: str, given: object, axes: str, shape: tuple[int, ...]) -> Iterator[Cells]:
