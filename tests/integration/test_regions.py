@@ -308,6 +308,15 @@ def half_of_squares(posed):
     return sum(squares)
 
 
+@pytest.mark.parametrize("zero", [0, "0", " 0.0"])
+def test_memories_stay_in_their_layers_where_a_problem_is_replaced(zero):
+    layers = {"kind": "matched", "width": 5, "courant": 0.4, "frequency": 0.02}
+    initial = {"p": "x", "c": 0.1, "slope": zero, "bend": zero}
+    posed = Problem("acoustic_pml:2", (30, 32), "float32", 2, None, layers, initial)
+    assert {*posed.regions} == {"slope_y", "slope_x", "bend_y", "bend_x"}
+    assert posed.replace(steps=2) == posed
+
+
 def test_memories_of_matched_layers_may_be_kept_to_them(tmp_path):
     settings = {"memory": "256MiB", "tier": "direct", "depth": 4, "slab_planes": 2}
     layers = {"kind": "matched", "width": 10, "courant": 0.4, "frequency": 0.02}

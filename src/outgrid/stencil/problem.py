@@ -548,10 +548,9 @@ def _not_zero(initial: Mapping[str, Any]) -> list[str]:
     """The names of what does not begin as the number 0, or as the formula of it."""
 
     def zero(given: Any) -> bool:
+        text = given.text if isinstance(given, InitialExpression) else given
         return (
-            given.strip() in ("0", "0.0")
-            if isinstance(given, str)
-            else is_number(given) and given == 0
+            text.strip() in ("0", "0.0") if isinstance(text, str) else is_number(text) and text == 0
         )
 
     return [name for name, given in initial.items() if not zero(given)]
