@@ -188,7 +188,8 @@ class _Sponges(msgspec.Struct):
             letter, extent = AXES[axis - self.stencil.ndim], self.shape[axis]
             layers = [self.stencil.radius[axis] if face is not None else 0 for face in pair]
             others = sum(1 for other, _, _ in self.names if other == axis)
-            self.names[key] = f"sponge_{letter}" + (f"_{others + 1}" if others else "")
+            name = f"sponge_{letter}" + (f"_{others + 1}" if others else "")
+            self.names[key] = self.stencil.free(name)
             inside = extent - sum(layers)
             _check_room(letter, pair, inside, SPONGE_CELLS)
             factor = np.ones(inside)

@@ -172,9 +172,7 @@ class _Driven(msgspec.Struct):
         frames = dataclasses.replace(series, along=along)
         name = next((name for name, one in self.series.items() if one == frames), None)
         if name is None:
-            name = f"face_{along}_{len(self.series) + 1}"
-            while any(name == one.name for one in self.stencil.fields):
-                name += "_"
+            name = self.stencil.free(f"face_{along}_{len(self.series) + 1}")
             self.series[name] = frames
         return Access(name, 0, tuple(0 if n == across else o for n, o in enumerate(offset)))
 
@@ -245,7 +243,8 @@ class _Driven(msgspec.Struct):
         """A profile of these numbers."""
         key = axis, values.tobytes()
         if key not in self.names:
-            self.names[key] = f"beyond_{AXES[axis - self.stencil.ndim]}_{len(self.names) + 1}"
+            name = f"beyond_{AXES[axis - self.stencil.ndim]}_{len(self.names) + 1}"
+            self.names[key] = self.stencil.free(name)
             self.profiles[self.names[key]] = values
         return Profile(self.names[key], axis)
 

@@ -205,6 +205,13 @@ class Stencil(msgspec.Struct, frozen=True):
         known = [field.name for field in self.fields]
         raise DefinitionError(f"stencil {self.name!r} has no field {name!r}{suggest(name, known)}")
 
+    def free(self, name: str) -> str:
+        """The name, with "_" behind it as often as the stencil has something that is called so."""
+        taken = {one.name for one in (*self.fields, *self.profiles, *self.reductions)}
+        while name in taken or name in self.parameters:
+            name += "_"
+        return name
+
     def components(self, name: str) -> tuple[str, ...]:
         """The fields that `name` stands for: itself, or its components where it is no field."""
         names = tuple(field.name for field in self.fields)

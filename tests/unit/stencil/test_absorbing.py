@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import outgrid as og
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError
 from outgrid.stencil.boundary import Boundary, boundary_of
-from outgrid.stencil.expression import Operation, Profile, profiles
+from outgrid.stencil.expression import Operation, Profile, profiles, substitute
+from outgrid.stencil.model import Assignment, Stage
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.region import regional
+from outgrid.testing.reference import run_reference
 
 SHAPE = (24, 30)
 WAVE = {"u": "exp(-(x - 14)**2 / 4)", "c": 0.2}
@@ -46,6 +49,26 @@ def test_a_sponge_is_what_one_would_write_by_hand() -> None:
     assert found == wanted
     assert found.digest == wanted.digest
     assert Problem.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "face"),
+    [
+        ("sponge_x", {"kind": "sponge", "width": 3}),
+        ("beyond_x_1", {"kind": "given", "value": 2.0}),
+        ("beyond_x_2", {"kind": "robin", "a": 1.0, "b": 0.5, "value": 2.0}),
+    ],
+)
+def test_what_a_face_adds_has_other_names_than_what_is_there(name, face) -> None:
+    def left(called):
+        along = Profile(called, 1)
+        rule = stencil(name="rule")(lambda u, *, own: u * own.along("x") + 0.1 * u[0, 1]).trace(2)
+        made = substitute(rule.assignments[0].expression, {Profile("own", 1): along})
+        rule = replace(rule, stages=(Stage((Assignment("u", made),)),))
+        given = {"parameters": {called: np.linspace(0.1, 1, 12)}, "initial": {"u": "1 + x + y"}}
+        return run_reference(problem({"x": face}, rule, shape=(9, 12), **given))["u"]
+
+    np.testing.assert_array_equal(left(name), left("own"))
 
 
 def test_a_sponge_damps_towards_its_value() -> None:
