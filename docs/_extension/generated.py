@@ -12,7 +12,7 @@ from outgrid.cli import MODULES, VERBS
 from outgrid.cli.parser import Parser
 from outgrid.config import OPTIONS
 from outgrid.job import GRADIENT_TEXTS, PROBLEM_TEXTS
-from outgrid.purposes import GROUPS
+from outgrid.purposes import GROUPS, Option
 
 
 class Generated(SphinxDirective):
@@ -43,11 +43,11 @@ class RunOptions(Generated):
         if group not in GROUPS:
             raise self.error(f"{group!r} is none of {', '.join(GROUPS)}")
         rows = [
-            (f"`{key}`", option.sets, option.otherwise)
+            (f"`{key}`", option.sets, option.otherwise, needed(option))
             for key, option in OPTIONS.items()
             if option.group == group
         ]
-        return table(("key", "what it sets", "if left out"), rows)
+        return table(("key", "what it sets", "if left out", "needs"), rows)
 
 
 class ProblemKeys(Generated):
@@ -74,6 +74,16 @@ class Commands(Generated):
     def text(self, *arguments: str) -> str:
         """A section per verb."""
         return "\n\n".join(command(verb, purpose) for verb, purpose in VERBS.items())
+
+
+def needed(option: Option) -> str:
+    """What an option needs of all others, and what some of its values need."""
+    parts = [condition.words for condition in option.needs]
+    values: dict[str, list[str]] = {}
+    for value, conditions in option.values.items():
+        values.setdefault("; ".join(each.words for each in conditions), []).append(f"`{value}`")
+    parts += [f"{', '.join(names)}: {words}" for words, names in values.items()]
+    return "; ".join(parts)
 
 
 def command(verb: str, purpose: str) -> str:

@@ -418,8 +418,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             TUNING,
             'axis of a 3-D grid along which its planes pass through memory: `"z"`, or `"y"`, whose '
             "planes are smaller in a grid of few planes",
-            '`"auto"`: y where planes are smaller and that takes less time; a resumed run goes on '
-            "as it was begun",
+            '`"auto"`: y where planes are smaller and that takes less time; a resumed run keeps its '
+            "axis",
             values={"y": (SLABS, HOST, ALONE, FILES, STREAMED)},
         ),
     ] = AUTO
@@ -594,7 +594,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             TUNING,
             '[temporaries](language.md#temporaries) of a stencil: `"keep"` keeps them in the '
             'window until they are read, `"recompute"` computes them again wherever they are read, '
-            "where that is possible; a resumed run goes on as it was begun",
+            "where that is possible; a resumed run keeps what it has chosen",
             '`"auto"`: for each what takes less time',
             values={"recompute": (HOST,)},
         ),

@@ -1,4 +1,4 @@
-"""Sweeps over parameters: the runs of one job with other values, one after the other, in one table.
+"""Parameter sweeps: the runs of one job with other values, one after the other, in one table.
 
 OUT/sweep.csv            a row for each combination of values, in the order of the product
 OUT/k=0.1,depth=4/       the run with these values
@@ -40,7 +40,7 @@ LONGEST_NAME = 100
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One combination of values of a sweep, and the job with them.
+    """One combination of values of a parameter sweep, and the job with them.
 
     ``values`` are given by the keys of entries, such as "problem.parameters.k".
     """
@@ -130,7 +130,7 @@ def points(
         count *= len(values)
     if not varied or count > MOST_POINTS:
         raise UsageError(
-            f"a sweep must have 1 to {MOST_POINTS} runs, not {count if varied else 0}: give "
+            f"a parameter sweep must have 1 to {MOST_POINTS} runs, not {count if varied else 0}: give "
             "values with --set problem.parameters.k=0.1,0.2"
         )
     combinations = itertools.product(*varied.values())
@@ -156,7 +156,7 @@ def run_all(
     """Run all points by ``run``, and ``keep`` the table after each of them.
 
     A run that fails in its steps, as by a value that becomes infinite, is a row like others where
-    one process is ``alone``; any other error ends the sweep.
+    one process is ``alone``; any other error ends them all.
     """
     rows = [Row(point) for point in every]
     for row in rows:
@@ -171,7 +171,7 @@ def run_all(
 
 
 def write_table(out: Path, rows: Sequence[Row]) -> None:
-    """Replace the table of a sweep in ``out``. Raises StoreError."""
+    """Replace the table of a parameter sweep in ``out``. Raises StoreError."""
     tables = [row.to_dict() for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns(tables), restval="")

@@ -95,7 +95,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_go_on(job, capsys):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((), "a sweep must have 1 to"),
+        ((), "a parameter sweep must have 1 to"),
         (("--set", "k"), "has no values"),
         (("--set", "problem.steps=1,1"), "lists 1 twice"),
         (("--set", "depth=1", "--set", "depth=2"), "names depth twice"),

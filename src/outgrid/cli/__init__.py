@@ -1,11 +1,11 @@
 """The command line: one module per verb, wiring only.
 
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 wrong result, 2 usage,
-3 infeasible, 4 I/O or build failure, 75 stopped before its end by a signal or a time limit and
-ready to be resumed, 130 interrupted by Ctrl-C and 143 by SIGTERM with nothing to be resumed. Only
-the module of the verb asked for is imported, so that a run stays small. Other packages add verbs
-of their own by entry points of the group COMMANDS: modules like those here, with `configure` and
-`run`.
+3 infeasible, 4 failed I/O, build or device, values that became NaN or infinite, or a lost rank,
+75 stopped before its end by a signal or a time limit and ready to be resumed, 130 interrupted by
+Ctrl-C and 143 by SIGTERM with nothing to be resumed. Only the module of the verb asked for is
+imported, so that a run stays small. Other packages add verbs of their own by entry points of the
+group COMMANDS: modules like those here, with `configure` and `run`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ VERBS = {
     "plan": "print bytes, memory and time of a job, without running it",
     "run": "run a job",
     "resume": "continue an unfinished run",
-    "sweep": "run a job with several values of its entries, in one table",
+    "sweep": "run a job with several values of its entries, in one table: a parameter sweep",
     "gradient": "differentiate the misfit of a job by its inputs",
     "watch": "show the progress of a run until it ends",
     "verify": "compare the files of a run with their checksums",
@@ -64,8 +64,9 @@ EPILOG = f"""\
     )
 }
 
-exit codes: 0 done, 1 wrong result, 2 a mistake in the job or the command,
-3 no plan fits, or a run would fail, 4 failed I/O or compilation,
+exit codes: 0 done, 1 wrong result, as verify finds, 2 a mistake in the job or the
+command, 3 no plan fits, or a run would fail, 4 failed I/O or compilation, a value
+that became NaN or infinite, a lost rank, a GPU that is missing or failed,
 75 stopped and ready to be resumed, 130 or 143 interrupted with nothing to resume"""
 IO_EXIT_CODE = 4
 INTERRUPTED_EXIT_CODE = 130
