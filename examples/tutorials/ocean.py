@@ -55,7 +55,15 @@ axes.legend(["before the island", "behind it"], frameon=False)
 # %%
 # Larger than memory
 # ------------------
-# ``make demo`` computes such a wave over a real sea floor, on 12288 x 9216 cells. A global grid
-# of one arc minute:
-globe = problem.replace(shape=(10_800, 21_600), steps=200, snapshots=(), receivers=(), grid=None)
+# ``make demo`` computes such a wave over a real sea floor, on 9216 x 12288 cells. Here is the plan
+# of a grid of the size of the globe, with cells of one arc minute, 1852 m:
+minute = 1852.0
+globe = problem.replace(
+    shape=(10_800, 21_600),
+    steps=200,
+    parameters={"g": 9.81, "dt": seconds * minute / metres, "dx": minute},
+    snapshots=(),
+    receivers=(),
+    grid=None,
+)
 print(og.plan(globe, memory="512MiB").explain())
