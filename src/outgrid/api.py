@@ -103,18 +103,18 @@ def run(
 
     ``out`` is the folder of the results (left out: ``outgrid.run``), ``scratch`` that of the
     working files (left out: inside ``out``); neither may hold results already. With ``overwrite``
-    those of a former run in ``out`` are replaced: once the new run has a plan and a kernel, the
-    files that the former one made are removed, and no others. With ``resume`` a run of the same
-    problem in ``out`` goes on from its last durable state, begins anew where nothing of it was
-    durable yet, and is returned at once where it is finished. No option changes the answer, not by
-    one bit. Started on several ranks of MPI, each of which calls this alike, they share the grid.
+    those of a former run in ``out`` are replaced: as soon as the new run has a plan and a kernel,
+    the files that the former one made are removed, and no others. With ``resume`` a run of the same
+    problem in ``out`` continues from its last commit. It starts again if it has made none. If it is
+    finished, its result is returned at once. No option changes one bit of the result. Several ranks
+    of MPI share the grid; all of them call this with the same arguments.
 
-    What goes on is shown on a terminal and in a notebook, with ``progress`` True elsewhere too and
-    with False nowhere; a function is called a few times a second while initial values are written
-    (``filled`` below 1) and while the sweeps go on. Ctrl-C stops the run and keeps what is made; a
-    second one ends it at once. Both raise KeyboardInterrupt. ``on_sweep`` is called on rank 0 after
-    each sweep with a `Reading`: steps made, rates, memory, reductions, time left. What it raises
-    ends the run, which can be resumed.
+    A terminal and a notebook show the progress of the run. ``progress`` True shows it everywhere,
+    False nowhere. A function is called with it a few times a second, while initial values are
+    written (``filled`` below 1) and during the sweeps. Ctrl-C stops the run and commits its state;
+    a second Ctrl-C ends it at once. Both raise KeyboardInterrupt. ``on_sweep`` is called on rank 0
+    after each sweep with a `Reading`: steps made, rates, memory, reductions, time left. If it
+    raises an exception, the run ends and can be resumed.
 
     Raises UsageError for an unknown option, an input of another shape or type, and a folder that
     holds results; InfeasiblePlan where nothing fits the limit or the disk; BuildError where the
@@ -139,11 +139,11 @@ def resume(
     on_sweep: Callable[[Reading], None] | None = None,
     **options: Any,
 ) -> Result:
-    """Go on with the unfinished run in ``out`` from its last durable state, to the same bytes.
+    """Continue the unfinished run in ``out`` from its last commit. The result has the same bytes.
 
-    ``memory``, ``on_sweep`` and ``options`` are as in `run`; what is left out is as it was, but for
-    ``stop_after``, and "auto" leaves it to the plan again. Raises UsageError where no unfinished
-    run is in that folder, else what `run` raises.
+    ``memory``, ``on_sweep`` and ``options`` are as in `run`. An option that is left out keeps the
+    value that it had, but for ``stop_after``, which is not kept; "auto" lets the plan choose
+    again. Raises UsageError if the folder has no unfinished run, else what `run` raises.
     """
     comm = world()
     folder = run_folder(out)

@@ -418,8 +418,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             TUNING,
             'axis of a 3-D grid along which its planes pass through memory: `"z"`, or `"y"`, whose '
             "planes are smaller in a grid of few planes",
-            '`"auto"`: y where planes are smaller and that takes less time; a resumed run keeps its '
-            "axis",
+            '`"auto"`: y where planes are smaller and that takes less time; a resumed run keeps '
+            "its axis",
             values={"y": (SLABS, HOST, ALONE, FILES, STREAMED)},
         ),
     ] = AUTO

@@ -130,8 +130,8 @@ def points(
         count *= len(values)
     if not varied or count > MOST_POINTS:
         raise UsageError(
-            f"a parameter sweep must have 1 to {MOST_POINTS} runs, not {count if varied else 0}: give "
-            "values with --set problem.parameters.k=0.1,0.2"
+            f"a parameter sweep must have 1 to {MOST_POINTS} runs, not {count if varied else 0}: "
+            "give values with --set problem.parameters.k=0.1,0.2"
         )
     combinations = itertools.product(*varied.values())
     chosen = (dict(zip(varied, values, strict=True)) for values in combinations)
