@@ -6,7 +6,7 @@ it with what is durable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from outgrid.execute.inputs import Inputs, check_inputs, decoding_told
 from outgrid.execute.kernels import another_compiler, check_kernel, compiled, compiler_told
 from outgrid.execute.lying import copied
 from outgrid.execute.packing import sampled
+from outgrid.execute.required import check_required
 from outgrid.execute.stop import Stop, stop_in_time
 from outgrid.execute.streaming import Listener, doing, say
 from outgrid.execution import Execution, open_transfers
@@ -31,6 +32,7 @@ from outgrid.record import RECORD_NAME, read_record, write_record
 from outgrid.remote.borrowed import Borrowed, asked, borrowed, check_lenders, lend
 from outgrid.result import Result
 from outgrid.runs.inputs import refused
+from outgrid.runs.reading import check_metrics
 from outgrid.runs.resumption import resumption
 from outgrid.runs.single import leave_file, remove_copied
 from outgrid.runs.space import check_parents, folders_to_make
@@ -174,6 +176,8 @@ def _road(
     options, comm = sharing.options, sharing.comm
     problem, durable = beginning.problem, beginning.durable
     stop_in_time(stop, options.stop_after_seconds)
+    if comm.rank == 0:
+        check_metrics(sharing.options)
 
     # Plan.
     if durable is not None:
@@ -204,8 +208,10 @@ def _road(
     chosen = _told(chosen, (*told, *changed), remote)
 
     # Execute.
+    check_required(chosen, sharing.options, sharing.scratch(durable))
     place = beginning.claim(sharing, chosen, stays=planning.stays)
-    with place as begun, open_transfers(chosen, options) as transfers:
+    # What was there may be removed for it; transfers under way end before it is let go of.
+    with open_transfers(chosen, options) as transfers, place as begun, transfers:
         execution = Execution(begun, transfers, remote)
         stores = execution.start(durable, progress, inputs)
         sharing.filled(begun, durable)
@@ -249,9 +255,14 @@ def objections(
     All ranks of ``comm`` call this, and are told what is against any of them.
     """
     sharing = sharing_of(options, comm)
-    checks = [*sharing.checks(problem, chosen)] if sharing.comm.rank == comm.rank else []
+    checks: list[Callable[[], object]] = []
+    if sharing.comm.rank == comm.rank:
+        required = partial(check_required, chosen, sharing.options, sharing.scratch())
+        checks = [*sharing.checks(problem, chosen), required]
+        checks.append(lambda: open_transfers(chosen, options).close())
     if comm.rank == 0:
         inputs = partial(check_inputs, problem), partial(check_kernel, problem, options)
-        checks = [*inputs, *checks, partial(check_lenders, options, comm)]
+        metrics = partial(check_metrics, sharing.options)
+        checks = [*inputs, *checks, metrics, partial(check_lenders, options, comm)]
     reasons = [sharing.named(line) for check in checks for line in refused(check)]
     return [reason for said in comm.share(reasons) for reason in said]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import outgrid as og
 from outgrid.cli import main
-from outgrid.errors import BuildError, InfeasiblePlan, Stopped, UsageError
+from outgrid.errors import BuildError, InfeasiblePlan, Stopped, StoreError, UsageError
 from outgrid.runs.leftovers import leftovers
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME
@@ -80,24 +81,37 @@ def test_the_results_of_a_former_run_are_replaced(out, tmp_path):
         ({"initial": {"u": Path("none.npy")}}, UsageError, "none.npy"),
         ({"kernel": "int"}, BuildError, "on purpose"),
         ({"disk": 0}, InfeasiblePlan, "free space"),
+        ({"metrics": "/typo/heat.prom"}, UsageError, "folder /typo does not exist"),
+        ({"engine": "threads", "require": "io_uring"}, StoreError, "requires io_uring"),
+        ({"require": "direct"}, StoreError, "refused O_DIRECT.*but the run requires direct"),
+        ({"require": "mlock"}, StoreError, "swap the window out.*but the run requires mlock"),
     ],
 )
 def test_a_run_that_is_not_possible_loses_nothing(spoil, error, words, out, monkeypatch):
-    before, given = files(out), dict(STREAMED)
-    problem = heat(**({"initial": spoil["initial"]} if "initial" in spoil else {}))
-    if "memory" in spoil:
-        given["memory"] = spoil["memory"]
-    if "kernel" in spoil:
+    before, given = files(out), STREAMED | spoil
+    initial, kernel, disk = (given.pop(name, None) for name in ("initial", "kernel", "disk"))
+    problem = heat(**({"initial": initial} if initial else {}))
+    if "require" in spoil:
+
+        def refuse(*_, **__):
+            raise OSError(1, "not permitted")
+
+        monkeypatch.setattr("outgrid.execute.required.takes_direct", lambda _: False)
+        monkeypatch.setattr("outgrid.execute.required.mmap.mmap", refuse)
+    if kernel:
 
         def fail(*_):
             raise BuildError("on purpose")
 
         monkeypatch.setattr("outgrid.pipeline.compiled", fail)
-    if "disk" in spoil:
+    if disk is not None:
         monkeypatch.setattr("outgrid.runs.space.free_bytes", lambda _: -(1 << 40))
     with pytest.raises(error, match=words):
         og.run(problem, out=out, overwrite=True, **given)
     assert files(out) == before
+    if spoil.keys() & {"metrics", "require"}:
+        notes = og.plan(problem, out=out.parent / "new", **given).notes
+        assert any(re.search(f"a run would fail: .*{words}", note) for note in notes)
 
 
 def test_what_the_former_run_takes_counts_as_free(out, monkeypatch):

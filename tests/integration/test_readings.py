@@ -130,7 +130,10 @@ def test_metrics_replace_no_other_file(tmp_path):
         with pytest.raises(UsageError, match=words):
             og.run(problem(), out=tmp_path / "run", metrics=path, progress=False, **STREAMED)
     assert notes.read_text() == "precious"
-    assert not (tmp_path / "run" / "manifest.json").exists()
+    assert not (tmp_path / "run").exists()
+    inside = tmp_path / "run" / "heat.prom"  # the run makes the folder
+    og.run(problem(), out=tmp_path / "run", metrics=inside, progress=False, **STREAMED)
+    assert inside.exists()
 
 
 def test_metrics_are_of_the_format():

@@ -11,6 +11,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
 from outgrid.execute.packing import packed
+from outgrid.execute.required import NOT_DIRECT, NOT_LOCKED
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival, Ring
@@ -188,7 +189,7 @@ class Files:
         try:
             return Buffer(nbytes, lock=True)
         except OSError as error:
-            self.fall_back("mlock", f"the system may swap the window out: {error.strerror}")
+            self.fall_back("mlock", f"{NOT_LOCKED}: {error.strerror}")
             return Buffer(nbytes)
 
     def fall_back(self, wanted: str, what: str) -> None:
@@ -329,7 +330,7 @@ class Files:
             if arrival.given:
                 stores[arrival.field, arrival.level, 0] = self._series(arrival)
         if self.plan.store_tier == "direct" and not all(store.direct for store in self._own):
-            self.fall_back("direct", "the file system refused O_DIRECT: the page cache is used")
+            self.fall_back("direct", NOT_DIRECT)
         return stores
 
     @property

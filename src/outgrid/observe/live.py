@@ -16,7 +16,6 @@ from outgrid.errors import StoreError
 from outgrid.machine import peak_memory_bytes
 from outgrid.observe.accumulators import Accumulators, numbers
 from outgrid.observe.observer import Noted, Observer, Reached
-from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.pace import Event, Pace
 from outgrid.runs.reading import (
@@ -27,7 +26,6 @@ from outgrid.runs.reading import (
     STATUS_NAME,
     Reading,
     append_reading,
-    check_metrics,
     write_metrics,
     write_reading,
 )
@@ -61,16 +59,6 @@ class Live(Observer):
     def files(cls, problem: Problem, options: RunOptions, *, alone: bool = True) -> tuple[str, ...]:
         """The latest reading, and beside the results all of them."""
         return LIVE_NAMES if alone else (STATUS_NAME,)
-
-    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
-        """Look whether the file of metrics may be replaced."""
-        self.go_on()
-        return manifest
-
-    def go_on(self) -> None:
-        """The same of a run that goes on. Raises UsageError for a file of something else."""
-        if self.run.options.metrics is not None and self.run.comm.rank == 0:
-            check_metrics(self.run.options.metrics)
 
     def attach(self, kernel: Any) -> Any:
         """Reductions are those that the kernel adds to."""

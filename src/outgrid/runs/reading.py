@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from outgrid.config import RunOptions
 from outgrid.durable import partial_path
 from outgrid.errors import StoreError, UsageError
 from outgrid.regular import own, read_own
@@ -133,9 +134,13 @@ def read_readings(folder: Path) -> list[Reading]:
     return [reading for reading in readings if reading.state != FILLING]
 
 
-def check_metrics(path: Path) -> None:
-    """Raise UsageError where ``path`` is no place for metrics, or a file of something else."""
-    if not path.parent.is_dir():
+def check_metrics(options: RunOptions) -> None:
+    """Raise UsageError where metrics have no folder, or would replace a file of something else."""
+    path = options.metrics
+    if path is None:
+        return
+    made = path.parent.absolute() == options.results.absolute()
+    if not (made or path.parent.is_dir()):
         raise UsageError(
             f"metrics = {path}: the folder {path.parent} does not exist; make it first"
         )

@@ -7,7 +7,7 @@ from typing import Any
 from outgrid.errors import UsageError
 from outgrid.storage.base import Habits, Layout, NewField, Planes, Store, Within, other_planes
 from outgrid.storage.beside import BesideStore
-from outgrid.storage.direct import DirectStore
+from outgrid.storage.direct import DirectStore, takes_direct
 from outgrid.storage.joined import Joined, Piece
 from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
@@ -56,6 +56,7 @@ __all__ = [
     "queued",
     "read_frame",
     "require_device",
+    "takes_direct",
 ]
 
 

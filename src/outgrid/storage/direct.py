@@ -27,7 +27,7 @@ from outgrid.storage.sums import Sums, sums_path
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
-__all__ = ["DirectStore", "Within"]
+__all__ = ["DirectStore", "Within", "takes_direct"]
 
 
 class DirectStore(LaidOut):
@@ -260,6 +260,20 @@ def _new_file(path: Path, direct: bool, overwrite: bool) -> File:
         ) from error
     except OSError as error:
         raise StoreError("cannot create", path=path, errno=error.errno) from error
+
+
+def takes_direct(folder: Path) -> bool:
+    """Whether files in a folder can be direct, as far as a file without a name tells."""
+    try:
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError:  # the file system has no such files, or what else is wrong is told elsewhere
+        return True
+    try:
+        return File(f"/proc/self/fd/{descriptor}", "rw", True).direct
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def _opened(path: Path, mode: Literal["r", "rw"], direct: bool) -> File:
