@@ -53,7 +53,7 @@ from outgrid.runs.verify import read_back
 from outgrid.seal import Seal
 from outgrid.sharing import Told
 from outgrid.stencil.problem import PREVIOUS
-from outgrid.storage import Joined, Store, Transfers, TransposedStore, Within
+from outgrid.storage import Joined, Store, Transfers, TransposedStore, Within, stamps_of
 from outgrid.storage.export import export
 from outgrid.storage.sums import sums_digest
 from outgrid.tiers import COPIED_TIERS
@@ -75,7 +75,7 @@ class Execution:
             remote.take(run.plan)
         self.parity = self.before.parity
         self.seals = Seals.of(self.manifest.identity, run.plan, run.done)
-        given = run.given.series, self.before.uncopied
+        given = run.given.series, self.before.uncopied, self.before.series
         self.files = Files(run.folder, run.plan, run.options, transfers, self.seals, remote, *given)
         self.account = Account(run.problem, run.plan, transfers, self.before, run.done)
         self.observers = observers_of(run)
@@ -126,6 +126,8 @@ class Execution:
             self.ledger.manifest = msgspec.structs.replace(
                 self.manifest, uncopied=self.files.uncopied
             )
+        self.files.stamps = {name: stamps_of(one.paths) for name, one in self.files.series.items()}
+        self.ledger.manifest = msgspec.structs.replace(self.manifest, series=self.files.stamps)
         run.folder.create(self.manifest)
         reserve_results(run.plan, run.folder)
         self.ledger.manifest = self.observers.begin(self.manifest, durable)

@@ -1,6 +1,9 @@
 """Coefficients that change with every step: the reference's values, whichever way they are read."""
 
+import json
+import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +12,9 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
 from outgrid.errors import DefinitionError, UsageError
+from outgrid.execute import streaming
+from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.runs.verify import verify
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.series import Series
 from outgrid.testing.reference import run_reference
@@ -66,6 +72,42 @@ def test_a_run_goes_on_with_the_frames_that_are_left(advances, posed, tmp_path, 
     made = pipeline.resume(out, RunOptions.of(out=out, memory="512MiB"))
     plain = run(posed, tmp_path / "plain", scheme="plain")
     assert np.array_equal(made["u"], plain["u"])
+
+
+@pytest.mark.parametrize("file", ["first.npy", "others.npy"])
+def test_files_that_change_meanwhile_are_told(file, posed, tmp_path, cut_off):
+    out, given = tmp_path / "run", {"slab_planes": 3, "depth": 2, "commit_every": 0}
+    path, words = tmp_path / file, rf"reads wind where it lies, in .*{file}, and that file changed"
+
+    def change(by=1):
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + by))
+
+    cut_off(17, lambda: run(posed, out, **given))
+    change()
+    with pytest.raises(UsageError, match=words):
+        pipeline.resume(out, RunOptions.of(memory="512MiB"))
+    assert re.search(words, str(verify(out).errors[0]))
+    change(-1)
+    assert not verify(out).errors
+    made = pipeline.resume(out, RunOptions.of(memory="512MiB"))
+    assert np.array_equal(made["u"], run(posed, tmp_path / "plain", scheme="plain")["u"])
+    meddle = [change]  # while a run goes on
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "PROGRESS_SECONDS", 0.0)
+        options = RunOptions.of(memory="512MiB", tier="direct", out=tmp_path / "o", **given)
+        with pytest.raises(UsageError, match=words):
+            pipeline.run(posed, options, lambda seen: meddle.pop()() if meddle else None)
+
+
+def test_a_manifest_that_does_not_know_the_files_is_read(posed, tmp_path, cut_off):
+    out, given = tmp_path / "run", {"slab_planes": 3, "depth": 2, "commit_every": 0}
+    cut_off(17, lambda: run(posed, out, **given))
+    told = json.loads((out / MANIFEST_NAME).read_text())
+    assert len(told.pop("series")["wind"]) == 2
+    (out / MANIFEST_NAME).write_text(json.dumps(told | {"format": 8}))
+    made = pipeline.resume(out, RunOptions.of(memory="512MiB"))
+    assert np.array_equal(made["u"], run(posed, tmp_path / "plain", scheme="plain")["u"])
 
 
 @pytest.mark.parametrize("exchange", ["halos", "seams"])

@@ -35,9 +35,11 @@ from outgrid.storage import (
     Planes,
     SeriesStore,
     SpreadStore,
+    Stamps,
     Store,
     Transfers,
     Uncopied,
+    check_stamps,
     create_store,
     frames_of,
     open_store,
@@ -57,7 +59,8 @@ class Files:
     ``fallbacks`` says what could not be had as it was asked for. ``leaving`` are the files that
     fields are copied into in the end, by field and level, where they are no files themselves;
     they are named like those of parity 0. ``series`` are the coefficients that lie in files of
-    others, and change; ``uncopied`` the levels that a run begins with and reads where they lie.
+    others, and change, ``stamps`` what these files were when the run began; ``uncopied`` the levels
+    that a run begins with and reads where they lie.
     """
 
     def __init__(
@@ -70,8 +73,9 @@ class Files:
         remote: Borrowed | None = None,
         series: Mapping[str, Series] | None = None,
         uncopied: Mapping[str, Uncopied] | None = None,
+        stamps: Mapping[str, Stamps] | None = None,
     ) -> None:
-        self.series, self.uncopied = series or {}, uncopied or {}
+        self.series, self.uncopied, self.stamps = series or {}, uncopied or {}, stamps or {}
         self.folder, self.plan, self.options = folder, chosen, options
         self.transfers, self.remote, self.seals = transfers, remote, seals
         self._parity = 0  # of the files that a resume goes on from
@@ -128,6 +132,8 @@ class Files:
         for level, store in self._given.items():
             if level.constant or state <= 1:
                 store.check_unchanged()
+        for name, stamps in self.stamps.items():
+            check_stamps(name, self.series[name].paths, stamps)
 
     def pack(self, store: Store, path: Path) -> Store:
         """The store of a coefficient, read from a packed copy of its planes from now on.

@@ -37,7 +37,7 @@ from outgrid.runs.state import RunFolder
 from outgrid.seal import Seal
 from outgrid.stencil.problem import PREVIOUS, Problem
 from outgrid.stencil.snapshot import snapshots_by_file
-from outgrid.storage import Joined, Piece, Uncopied, Within
+from outgrid.storage import Joined, Piece, Uncopied, Within, check_stamps
 from outgrid.storage.sums import sums_path
 
 GROUP_NAME = "ranks.json"
@@ -229,8 +229,13 @@ class Durable(msgspec.Struct, frozen=True):
 
     def check_unchanged(self) -> None:
         """Raise UsageError where a file of others changed, or is gone, that is still to be read."""
-        for name, place in self.uncopied.items() if self.rest.steps else ():
+        if not self.rest.steps:
+            return
+        for name, place in self.uncopied.items():
             place.check_unchanged(name)
+        stamps = self.shares[0].manifest.series  # all ranks read the same files
+        for name, series in self.given.series.items():
+            check_stamps(name, series.paths, stamps.get(name, ()))
 
     def samples(
         self, planes: NDArray[np.int64], rows: NDArray[np.int64]

@@ -18,15 +18,15 @@ from outgrid.record import RECORD_NAME, Part
 from outgrid.regular import read_own
 from outgrid.runs.places import Spread
 from outgrid.runs.together import Together
-from outgrid.storage import Uncopied
+from outgrid.storage import Stamps, Uncopied
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 8
+FORMAT = 9
 # 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
 # not bound to the run and its steps; 4: reductions of one process were kept behind its samples; 5:
 # every array had a file of its own; 6: all levels were copied before the first sweep; 7: all grids
-# were streamed along their first axis.
-READABLE = (2, 3, 4, 5, 6, 7, 8)
+# were streamed along their first axis; 8: files of a Series were not compared.
+READABLE = (2, 3, 4, 5, 6, 7, 8, 9)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -56,8 +56,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     The sweeps compute temporaries again that are ``recomputed``, and so does a resume. Levels that
     are ``uncopied`` lie in files of others: coefficients until the end, others until there is a
-    state after the first one. Of a grid that is ``transposed`` the sweeps take rows for planes:
-    ``planes`` and ``cut`` are said of these.
+    state after the first one. Of each ``series`` it has what its files were when the run began.
+
+    Of a grid that is ``transposed`` the sweeps take rows for planes: ``planes`` and ``cut`` are
+    said of these.
 
     ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
     and ``tier`` is what the plan chose.
@@ -90,6 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     samples: int = 0
     recomputed: tuple[str, ...] = ()
     uncopied: dict[str, Uncopied] = {}
+    series: dict[str, Stamps] = {}
     transposed: bool = False
     format: int = FORMAT
 

@@ -13,7 +13,15 @@ from outgrid.storage.mapped import MappedStore
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.paging import Pager, paged
 from outgrid.storage.queued import queued
-from outgrid.storage.series import Frame, SeriesStore, frames_of, read_frame
+from outgrid.storage.series import (
+    Frame,
+    SeriesStore,
+    Stamps,
+    check_stamps,
+    frames_of,
+    read_frame,
+    stamps_of,
+)
 from outgrid.storage.spread import Parts, SpreadStore, is_device, require_device
 from outgrid.storage.swap import SwapStore
 from outgrid.storage.transfers import Completion, Transfers
@@ -41,12 +49,14 @@ __all__ = [
     "Planes",
     "SeriesStore",
     "SpreadStore",
+    "Stamps",
     "Store",
     "SwapStore",
     "Transfers",
     "TransposedStore",
     "Uncopied",
     "Within",
+    "check_stamps",
     "create_store",
     "frames_of",
     "is_device",
@@ -56,6 +66,7 @@ __all__ = [
     "queued",
     "read_frame",
     "require_device",
+    "stamps_of",
     "takes_direct",
 ]
 

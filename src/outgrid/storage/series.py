@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -21,10 +22,14 @@ from outgrid.seal import Seal
 from outgrid.storage.base import LaidOut, Layout, Planes
 from outgrid.storage.direct import DirectStore
 from outgrid.storage.transfers import Transfers
+from outgrid.storage.uncopied import Uncopied
 
 KEPT_FILES = 2  # sweeps read their frames in turns where they overlap
 
-__all__ = ["Frame", "SeriesStore", "frames_of", "read_frame"]
+__all__ = ["Frame", "SeriesStore", "Stamps", "check_stamps", "frames_of", "read_frame", "stamps_of"]
+
+Stamps = tuple[tuple[int, int], ...]
+"""Bytes and time of writing, in ns after 1970, of each file of a series."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -75,6 +80,21 @@ def _frames(
     one = replace(header, shape=shape)
     for number in range(frames[0] if frames else 1):
         yield Frame(Path(path), replace(one, data_offset=header.data_offset + number * one.nbytes))
+
+
+def stamps_of(paths: Sequence[str]) -> Stamps:
+    """What changes when one of the files of a series is written. Raises StoreError."""
+    try:
+        every = [os.stat(path) for path in paths]
+    except OSError as error:
+        raise StoreError("cannot read", path=error.filename, errno=error.errno) from error
+    return tuple((status.st_size, status.st_mtime_ns) for status in every)
+
+
+def check_stamps(name: str, paths: Sequence[str], stamps: Stamps) -> None:
+    """Raise UsageError where a file of the series ``name`` is not what it was when a run began."""
+    for path, stamp in zip(paths, stamps, strict=False):
+        Uncopied(path, 0, *stamp).check_unchanged(name)
 
 
 def read_frame(frame: Frame, planes: range | None = None) -> NDArray[Any]:
