@@ -34,7 +34,7 @@ from outgrid.result import Result
 from outgrid.runs.inputs import refused
 from outgrid.runs.reading import check_metrics
 from outgrid.runs.resumption import resumption
-from outgrid.runs.single import leave_file, remove_copied
+from outgrid.runs.single import check_left, leave_file, remove_copied
 from outgrid.runs.space import check_parents, folders_to_make
 from outgrid.runs.standing import Standing, standing, what_is_asked
 from outgrid.runs.zarr import leave_group
@@ -158,8 +158,10 @@ def run_or_resume(
     if stands is Standing.NEW:
         return run(problem, options, progress, stop, comm=comm)
     if stands is Standing.FINISHED:
+        record = read_record(out)
+        check_left(out, record, options.file)
         say(progress, f"the run in {out} is finished")
-        return Result(out, read_record(out))
+        return Result(out, record)
     resumed = resumption(out, what_is_asked(out, options), comm)
     return resume(out, resumed.options, progress, stop, resumed.changes, comm=comm)
 

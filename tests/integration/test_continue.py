@@ -218,9 +218,38 @@ def test_options_that_differ_are_told_and_the_others_stay(tmp_path):
     assert asked(depth=2)["depth"] == 2
     assert asked(depth=None)["depth"] == "auto"
     assert asked(stop_after="2h")["stop_after"] == 7200
+    assert asked(metrics=tmp_path / "m.prom")["metrics"] == tmp_path / "m.prom"
+    og.run(heat(), out=out, resume=True, **STREAMED, metrics=tmp_path / "m.prom")
+    assert (tmp_path / "m.prom").exists()
+
+
+def test_another_place_for_files_is_refused(tmp_path, capsys):
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        og.run(heat(), out=out, stop_after=1e-9, **STREAMED)
+    from outgrid.config import RunOptions
+
+    def asked(**options):
+        return what_is_asked(out, RunOptions.of(out=out, **(STREAMED | options)))
+
+    assert main(["resume", str(out), "--set", f"out={tmp_path / 'other'}"]) == 2
+    words = f"is for new runs: the one that is resumed stays in {out}; leave out out"
+    assert words in capsys.readouterr().err
     assert asked(scratch=tmp_path / "flash")["scratch"] == [str(tmp_path / "flash")]
     with pytest.raises(UsageError, match="the files of the run are in"):
         og.run(heat(), out=out, resume=True, **STREAMED, scratch=tmp_path / "flash")
+    assert main(["resume", str(out), "--quiet", "--set", f"out={out}"]) == 0
+
+
+def test_one_file_of_results_is_there_in_the_end_or_refused(tmp_path):
+    pytest.importorskip("h5py")
+    for out in ("plain.run", "whole.h5"):
+        og.run(heat(), out=tmp_path / out, **STREAMED)
+    with pytest.raises(UsageError, match=r"finished, and its results are not in plain\.h5: make"):
+        og.run(heat(), out=tmp_path / "plain.h5", resume=True, **STREAMED)
+    (tmp_path / "whole.h5").unlink()
+    og.run(heat(), out=tmp_path / "whole.h5", resume=True, **STREAMED)
+    assert (tmp_path / "whole.h5").samefile(tmp_path / "whole.run" / "whole.h5")
 
 
 def test_working_files_stay_where_they_are_if_nothing_is_said_of_them(tmp_path):

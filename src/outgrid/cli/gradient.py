@@ -3,14 +3,19 @@
 import argparse
 import shlex
 import time
-from pathlib import Path
 from typing import Any
 
-from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
+from outgrid.cli.arguments import (
+    add_job_arguments,
+    add_json_argument,
+    job_from,
+    print_json,
+    settings_from,
+)
 from outgrid.cli.outcome import add_quiet_argument, gradient_to_dict, progress_to_stderr
 from outgrid.cli.parser import examples
 from outgrid.comm import world
-from outgrid.errors import Stopped
+from outgrid.errors import Stopped, UsageError
 from outgrid.gradients import Derivatives, gradient, plan_gradient
 from outgrid.lines import align
 from outgrid.reversal.asked import asked
@@ -45,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the gradient, or plan it, and print what came of it."""
     comm = world()
     job = job_from(arguments, comm.local)
-    out: Path = arguments.out or arguments.job.with_suffix(".gradient")
+    named = "out" in settings_from(arguments)
+    out = job.options.results if named else arguments.job.with_suffix(".gradient")
+    if job.options.file and named:
+        raise UsageError(f"a gradient is left in a folder, not in the one file {job.options.file}")
     objective, keywords = asked(job)
     if arguments.plan:
         plan = plan_gradient(job.problem, objective=objective, out=out, **keywords)

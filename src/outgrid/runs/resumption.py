@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from outgrid.comm import Comm
-from outgrid.config import AUTO, OPTIONS, RunOptions, left_out
+from outgrid.config import AUTO, OPTIONS, RunOptions, left_out, run_folder
 from outgrid.errors import UsageError
 from outgrid.machine import limit_on_memory
 from outgrid.purposes import Start, VoidOption, check_purposes, spelled
@@ -38,8 +39,15 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
 
     "auto" leaves an entry to the plan again, but for `PLACES`. What the run had and what means
     nothing where it goes on, as cuts between other ranks do, is left out. Raises UsageError for
-    what is given and wrong.
+    what is given and wrong, another folder among that.
     """
+    elsewhere = given.get("out")
+    named = isinstance(elsewhere, str | os.PathLike) and elsewhere != AUTO
+    if named and run_folder(elsewhere).resolve() != out.resolve():
+        raise UsageError(
+            f"out = {str(elsewhere)!r} is for new runs: the one that is resumed stays in {out}; "
+            "leave out out, or start a new run"
+        )
     run = on_disk(out)
     share = run.shares[0] if run.shares else None
     had = share.manifest.options if share is not None else {}

@@ -54,6 +54,7 @@ from outgrid.tiers import TIERS
 
 __all__ = [
     "can_lie_together",
+    "check_left",
     "check_single",
     "file_of",
     "is_image",
@@ -201,6 +202,22 @@ def leave_file(out: Path, record: Record, file: str, together: Together | None =
     for name in dict.fromkeys((file, *frames.values())):
         named = _linked(out, name, named)
     return named
+
+
+def check_left(out: Path, record: Record, file: str) -> None:
+    """Raise UsageError where a finished run has not left its results in that one ``file``, or "".
+
+    The second name of that file is made again where it is gone.
+    """
+    if not file:
+        return
+    if file not in record.files.values():
+        raise UsageError(
+            f"the run in {out} is finished, and its results are not in {file}: make that with "
+            f"outgrid export {out} --to {file}, or run the job again with --overwrite"
+        )
+    for name in dict.fromkeys((file, *record.frames.values())):
+        _linked(out, name, record)
 
 
 def _placed(out: Path, together: Together | None) -> dict[str, int]:

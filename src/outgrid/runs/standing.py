@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from outgrid.config import AUTO, RunOptions
+from outgrid.config import AUTO, OPTIONS, RunOptions
 from outgrid.errors import UsageError
 from outgrid.record import RECORD_NAME, read_record
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk
@@ -22,6 +22,7 @@ from outgrid.stencil.problem import Problem
 __all__ = ["Standing", "standing", "what_is_asked"]
 
 SHOWN_LETTERS = 60
+OF_NEW_RUNS = ("out", "erase")  # where the run is, and what was there before it
 
 
 class Standing(Enum):
@@ -89,8 +90,9 @@ def what_is_asked(out: Path, options: RunOptions) -> dict[str, Any]:
     asked = {key: has.get(key, AUTO) for key in (*has, *had) if not _alike(key, has, had)}
     if isinstance(asked.get("scratch"), list):
         asked["scratch"] = [str(out / place) for place in asked["scratch"]]
-    if options.stop_after_seconds is not None:
-        asked["stop_after"] = options.stop_after_seconds
+    for key, option in OPTIONS.items():  # of which a run keeps nothing
+        if option.passing and key not in OF_NEW_RUNS and options.given(key) is not None:
+            asked[key] = options.given(key)
     return asked
 
 

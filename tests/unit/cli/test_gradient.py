@@ -67,9 +67,10 @@ def test_the_gradient_of_a_job_is_that_of_a_script(job, tmp_path, capsys):
 
 def test_settings_choose_a_strategy_and_change_no_byte(job, tmp_path, capsys):
     right = by_script(job, tmp_path / "script")
-    for name in ("recompute", "multistage"):
+    for name, place in (("recompute", "--out {}"), ("multistage", "--set out={}")):
         out = tmp_path / name
-        given = ["--set", f"gradient.adjoint={name}", "--set", "depth=2", "--out", str(out)]
+        place = place.format(out).split(" ", 1)
+        given = ["--set", f"gradient.adjoint={name}", "--set", "depth=2", *place]
         assert main(["gradient", str(job), "--json", "--quiet", *given]) == 0
         assert json.loads(capsys.readouterr().out)["adjoint"] == name
         assert np.load(out / "c.npy").tobytes() == np.asarray(right["c"]).tobytes()
