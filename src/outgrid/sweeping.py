@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from outgrid.durable import make_folder, replace_file
 from outgrid.errors import Error, ExecutionError, UsageError
 from outgrid.job import Job, load_job
 from outgrid.result import Result
+from outgrid.storage import is_device
 from outgrid.toml import parse_toml
 
 __all__ = [
@@ -52,6 +54,15 @@ class Point(msgspec.Struct, frozen=True):
     def out(self) -> Path:
         """The folder of its run."""
         return self.job.options.results
+
+    def make_scratch(self, rank: int) -> None:
+        """Make the folders that working files of all points go to. Raises StoreError.
+
+        Not within folders that do not exist, as of a disk that is not mounted: a run refuses these.
+        """
+        for place in self.job.options.of_rank(rank).places:
+            if place.parent.parent.is_dir():
+                make_folder(place.parent)
 
 
 class Row(msgspec.Struct):
@@ -123,7 +134,9 @@ def points(
 ) -> list[Point]:
     """All combinations of values, with the job at ``path`` that has them; nothing is run.
 
-    Raises UsageError where there are none or too many, else what `load_job` raises.
+    Each works in folders of its own within those of ``scratch``; block devices they use in turn.
+    Raises UsageError where there are none or too many, for one file of results, which all of them
+    would have, and a folder among the values, else what `load_job` raises.
     """
     count = 1
     for values in varied.values():
@@ -133,17 +146,34 @@ def points(
             f"a parameter sweep must have 1 to {MOST_POINTS} runs, not {count if varied else 0}: "
             "give values with --set problem.parameters.k=0.1,0.2"
         )
+    if "out" in _plain(varied):
+        raise UsageError("out is not a value of a sweep: name the folder of all runs with --out")
     combinations = itertools.product(*varied.values())
     chosen = (dict(zip(varied, values, strict=True)) for values in combinations)
-    return [
-        Point(
-            values,
-            load_job(
-                path, {**settings, **_plain(values), "out": str(out / _folder(values))}, processes
-            ),
+    return [Point(values, _job(path, values, settings, out, processes)) for values in chosen]
+
+
+def _job(
+    path: Path,
+    values: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    out: Path,
+    processes: int,
+) -> Job:
+    """The job with one combination of values, whose files are no other one's."""
+    name = _folder(values)
+    given = {**settings, **_plain(values), "out": str(out / name)}
+    job = load_job(path, given, processes)
+    options = job.options
+    if options.file:
+        raise UsageError(
+            f"file = {options.file!r} names one file for all runs of a sweep; leave it out, and "
+            f"outgrid export {out / name} --to {options.file} makes it of one of them"
         )
-        for values in chosen
-    ]
+    own = tuple(place if is_device(place) else place / name for place in options.places)
+    if not own:
+        return job
+    return replace(job, options=replace(options, places=own, scratch=own[0]))
 
 
 def run_all(

@@ -92,6 +92,20 @@ def test_a_run_that_fails_is_a_row_and_the_others_go_on(job, capsys):
     assert "k    state     steps" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_each_run_has_its_own_working_files(listed, job, capsys, tmp_path):
+    places = [tmp_path / "fast", tmp_path / "other"][: 1 + listed]
+    job.write_text(JOB + f"scratch = {[str(place) for place in places]}\n")
+    given = ("--set", "problem.parameters.k=1e300,0.1,0.2")
+    rows = swept(job, capsys, *given, code=4)
+    assert [row["state"] for row in rows] == ["failed", "finished", "finished"]
+    for place in places:
+        assert [path.name for path in place.iterdir()] == ["k=1e+300"]
+    assert swept(job, capsys, *given, code=4) == rows  # what is kept there is gone on with
+    found = swept(job, capsys, *given, "--set", "watch=false")
+    assert [row["state"] for row in found] == ["finished"] * 3
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -102,6 +116,8 @@ def test_a_run_that_fails_is_a_row_and_the_others_go_on(job, capsys):
         (("--set", "problem.stepps=1,2"), "did you mean"),
         (("--set", "problem.steps.more=1,2"), "problem.steps is not a table"),
         (("--set", "problem.parameters.q=1,2"), "q"),
+        (("--set", "out=a,b"), "out is not a value of a sweep"),
+        (("--set", "file=a.h5"), "names one file for all runs"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(given, words, job, capsys):

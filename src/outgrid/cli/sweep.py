@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def one(point: Point) -> Result:
         given = point.job.problem, point.job.options
+        point.make_scratch(comm.rank)
         with stopping_on_signals(point.out) as stop, progress_to_stderr(arguments, comm) as shown:
             return pipeline.run_or_resume(*given, shown, stop, comm=comm)
 
