@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid import pipeline
 from outgrid.cli import main
+from outgrid.config import RunOptions
 from outgrid.errors import BuildError, InfeasiblePlan, Stopped, StoreError, UsageError
 from outgrid.runs.leftovers import leftovers
 from outgrid.runs.lock import LOCK_NAME, RunLock
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.storage import Joined, Piece
+from outgrid.testing.threads import in_threads
 
 STREAMED = {"memory": "200MiB", "tier": "direct", "depth": 3, "threads": 1}
 
@@ -112,6 +116,25 @@ def test_a_run_that_is_not_possible_loses_nothing(spoil, error, words, out, monk
     if spoil.keys() & {"metrics", "require"}:
         notes = og.plan(problem, out=out.parent / "new", **given).notes
         assert any(re.search(f"a run would fail: .*{words}", note) for note in notes)
+
+
+def test_ranks_look_all_of_them_before_anything_is_removed(out, tmp_path):
+    other = tmp_path / "fast" / "rank.1"
+    other.mkdir(parents=True)
+    (other / "owner.json").write_text('{"run": "1", "out": "/elsewhere"}')
+    before = files(out)
+    options = {"out": out, "memory": "200MiB", "tier": "direct", "threads": 1}
+
+    def run(comm, **more):
+        given = RunOptions.of(**options, **more)
+        return pipeline.run(heat(), given, comm=comm, overwrite=True)
+
+    with pytest.raises(UsageError, match="is in use by the run in /elsewhere"):
+        in_threads(lambda comm: run(comm, scratch=tmp_path / "fast"), 2, random.Random(1))
+    assert {name: file for name, file in files(out).items() if name != LOCK_NAME} == before
+    for _ in range(2):  # over the run of one process, and over that of ranks
+        found = in_threads(run, 2, random.Random(1))
+        assert found[0].record.steps == 6
 
 
 def test_what_the_former_run_takes_counts_as_free(out, monkeypatch):

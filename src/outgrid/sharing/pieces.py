@@ -16,7 +16,7 @@ from outgrid.errors import UsageError
 from outgrid.observe import files_of
 from outgrid.plan.model import Plan
 from outgrid.record import Part
-from outgrid.runs.former import former
+from outgrid.runs.former import Former, former
 from outgrid.runs.group import (
     GROUP_NAME,
     Durable,
@@ -68,9 +68,14 @@ class Pieces(msgspec.Struct, frozen=True):
         if overwrite:
             former(out).check_inputs(problem)
         with held(out, comm):
+            before = former(out) if overwrite else None
             if comm.rank == 0:
-                replaced = former(out).files if overwrite else ()
+                replaced = before.files if before is not None else ()
                 check_none_there(out, self._names(problem, chosen), replaced)
+            if before is not None:  # all ranks look before anything is removed
+                self._place(f"rank.{comm.rank}", chosen, before)
+                comm.share(None)
+            if comm.rank == 0:
                 on_disk(out).tidy()
                 if overwrite:
                     former(out).remove()
@@ -132,13 +137,19 @@ class Pieces(msgspec.Struct, frozen=True):
         observed = files_of(problem, self.options)
         return (*observed, *named(problem, chosen.schedule.kept))
 
+    def _place(self, name: str, chosen: Plan, before: Former | None = None) -> RunFolder:
+        """The folders of this rank, where space and names are free, or of a run ``before``."""
+        folder = RunFolder(self.out / name, self.scratch() / name)
+        check_space(chosen, folder, before.freed_bytes if before is not None else None)
+        replaced = before.files if before is not None else ()
+        folder.check_free(chosen.schedule.kept, replaced=replaced)
+        return folder
+
     def _made(self, problem: Problem, chosen: Plan, durable: Durable | None) -> Run:
         """A run whose files are made in folders that no other ranks of it use."""
         names = self.comm.share(new_folders(self.out, self.comm.size))[0]  # before any is made
         name = names[self.comm.rank]
-        folder = RunFolder(self.out / name, self.scratch() / name)
-        check_space(chosen, folder)
-        folder.check_free(chosen.schedule.kept)
+        folder = self._place(name, chosen)
         options, whole = self.options, problem if durable is None else durable.given
         beside = files_of(whole, options, alone=False)
         return Run.new(problem, options, chosen, folder, self.comm, beside, self.kept, durable)
