@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,13 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     what is given and wrong, another folder among that.
     """
     elsewhere = given.get("out")
-    named = isinstance(elsewhere, str | os.PathLike) and elsewhere != AUTO
-    if named and run_folder(elsewhere).resolve() != out.resolve():
+    if (
+        isinstance(elsewhere, str)
+        and elsewhere != AUTO
+        and run_folder(elsewhere).resolve() != out.resolve()
+    ):
         raise UsageError(
-            f"out = {str(elsewhere)!r} is for new runs: the one that is resumed stays in {out}; "
+            f"out = {elsewhere!r} is for new runs: the one that is resumed stays in {out}; "
             "leave out out, or start a new run"
         )
     run = on_disk(out)
