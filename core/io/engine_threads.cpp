@@ -7,9 +7,9 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
 
 #include "io/engine.h"
+#include "io/threads.h"
 
 namespace outgrid {
 namespace {
@@ -17,17 +17,7 @@ namespace {
 class ThreadEngine : public Engine {
  public:
   ThreadEngine(int depth, int event_fd) : event_fd_(event_fd) {
-    threads_.reserve(static_cast<std::size_t>(depth));
-    for (int i = 0; i < depth; ++i) threads_.emplace_back([this] { work(); });
-  }
-
-  ~ThreadEngine() override {
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    ready_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (int i = 0; i < depth; ++i) threads_.start([this] { work(); });
   }
 
   void start(std::span<Operation*> operations) override {
@@ -79,6 +69,12 @@ class ThreadEngine : public Engine {
     return operation.backing->flush();
   }
 
+  void stop() {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    ready_.notify_all();
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -99,8 +95,8 @@ class ThreadEngine : public Engine {
   std::condition_variable ready_;
   std::deque<Operation*> waiting_;
   std::vector<Operation*> finished_;
-  std::vector<std::thread> threads_;
   bool stopping_ = false;
+  Threads threads_{[this] { stop(); }};
 };
 
 }  // namespace

@@ -56,16 +56,13 @@ Outlet::Outlet(std::vector<int> descriptors, std::int64_t held_bytes)
     block.data = static_cast<char*>(memory_->data()) + (n - 1) * kBlockBytes;
     free_.push_back(&block);
   }
-  writer_ = std::thread([this] { write_all(); });
+  writer_.start([this] { write_all(); });
 }
 
-Outlet::~Outlet() {
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
+void Outlet::stop() {
+  const std::lock_guard lock(mutex_);
+  ends_ = true;
   filled_.notify_all();
-  writer_.join();
 }
 
 Outlet::Failure Outlet::failure() const {

@@ -9,10 +9,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "io/threads.h"
 #include "memory/buffer.h"
 
 namespace outgrid {
@@ -36,7 +36,6 @@ class Outlet : public OutletDoor {
  public:
   // With at least `held_bytes` of memory for blocks.
   Outlet(std::vector<int> descriptors, std::int64_t held_bytes);
-  ~Outlet();
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
 
@@ -63,6 +62,7 @@ class Outlet : public OutletDoor {
   Block* open(const Key& key, std::unique_lock<std::mutex>& lock);
   void evict(std::size_t count);
   void write_all();
+  void stop();
   void write(std::int64_t file, std::int64_t at, std::vector<iovec> pieces);
 
   std::vector<int> descriptors_;
@@ -79,7 +79,7 @@ class Outlet : public OutletDoor {
   std::int64_t opened_ = 0;
   bool writing_ = false;
   bool ends_ = false;
-  std::thread writer_;
+  Threads writer_{[this] { stop(); }};
 };
 
 }  // namespace outgrid

@@ -1,8 +1,5 @@
 #include "io/queue.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -210,28 +207,17 @@ Queue::Queue(const QueueOptions& options)
     throw std::invalid_argument("a queue keeps 1 to 1024 requests under way, not " +
                                 std::to_string(options.depth));
   }
-  event_fd_ = eventfd(0, EFD_CLOEXEC);
-  if (event_fd_ < 0) throw SystemError(errno, "cannot make an event descriptor");
-  try {
-    take_engine(options.engine, options.depth);
-  } catch (...) {
-    ::close(event_fd_);
-    throw;
-  }
+  take_engine(options.engine, options.depth);
   auto* staging = static_cast<std::byte*>(staging_.data());
   for (std::int64_t i = 0; i < requests(options.depth); ++i) {
     requests_.push_back(std::make_unique<Request>());
     requests_.back()->staging = staging + i * slot_bytes_;
   }
-  driver_ = std::thread([this] { guard("transfers", &Queue::drive, driver_ended_); });
-  copier_ = std::thread([this] { guard("copies", &Queue::copy, copier_ended_); });
+  threads_.start([this] { guard("transfers", &Queue::drive, driver_ended_); });
+  threads_.start([this] { guard("copies", &Queue::copy, copier_ended_); });
 }
 
-Queue::~Queue() {
-  close(kForever);
-  engine_.reset();
-  ::close(event_fd_);
-}
+Queue::~Queue() { close(kForever); }
 
 void Queue::take_engine(const std::string& wanted, int depth) {
   const std::vector<std::string> names = engine_names();
@@ -244,12 +230,12 @@ void Queue::take_engine(const std::string& wanted, int depth) {
     if (wanted != "auto" && wanted != name) continue;
     try {
       if (name == "aio") {
-        engine_ = make_aio_engine(depth, event_fd_);
+        engine_ = make_aio_engine(depth, event_.fd());
       } else if (name == "threads") {
-        engine_ = make_thread_engine(depth, event_fd_);
+        engine_ = make_thread_engine(depth, event_.fd());
       } else {
 #ifdef OUTGRID_HAS_URING
-        engine_ = make_uring_engine(depth, event_fd_);
+        engine_ = make_uring_engine(depth, event_.fd());
 #endif
       }
       engine_name_ = name;
@@ -330,7 +316,7 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
     }
     submitted_.push_back(std::move(ticket));
   }
-  wake();
+  event_.notify();
   return number;
 }
 
@@ -375,20 +361,16 @@ bool Queue::close(double patience_seconds) {
   std::unique_lock lock(mutex_);
   if (closed_) return true;
   closing_ = closed_ = true;
-  wake();
+  event_.notify();
   const auto patience = std::chrono::duration<double>(std::min(patience_seconds, kForever));
   // A thread that threw has left requests under way: what they may touch must stay.
   const auto done = [this] { return driver_ended_ || !thrown_.empty(); };
   if (!ended_.wait_for(lock, patience, done) || !thrown_.empty()) {
-    driver_.detach();
-    copier_.detach();
+    threads_.leave();
     return false;
   }
-  copying_ends_ = true;
-  to_copy_ready_.notify_all();
   lock.unlock();
-  driver_.join();
-  copier_.join();
+  threads_.end();
   staging_.release();  // also where the interpreter keeps the queue
   lock.lock();
   outstanding_ = static_cast<std::int64_t>(completions_.size());
@@ -400,11 +382,16 @@ void Queue::abandon() {
   std::lock_guard lock(mutex_);
   if (closed_) return;
   closing_ = closed_ = true;
-  driver_.detach();
-  copier_.detach();
+  threads_.leave();
 }
 
-void Queue::wake() { eventfd_write(event_fd_, 1); }
+// Nothing is under way any more, or nothing was begun: the copies may end with the transfers.
+void Queue::stop() {
+  std::lock_guard lock(mutex_);
+  closing_ = copying_ends_ = true;
+  to_copy_ready_.notify_all();
+  event_.notify();
+}
 
 // The life of a thread: nothing that it throws may end the process without a word.
 void Queue::guard(const char* name, void (Queue::*work)(), bool& ended) {
@@ -493,10 +480,7 @@ void Queue::drive() {
     }
     progress = progress || !finished.empty();
     finished.clear();
-    if (!progress) {
-      eventfd_t ignored;
-      eventfd_read(event_fd_, &ignored);
-    }
+    if (!progress) event_.wait();
   }
 }
 
@@ -646,7 +630,7 @@ void Queue::copy() {
       std::lock_guard lock(mutex_);
       copied_.push_back(request);
     }
-    wake();  // it would wait for the lock
+    event_.notify();  // the driver would wait for the lock
   }
 }
 

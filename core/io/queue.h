@@ -31,12 +31,13 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "io/cut.h"
 #include "io/engine.h"
+#include "io/event.h"
 #include "io/file.h"
+#include "io/threads.h"
 #include "memory/buffer.h"
 #include "packing/packing.h"
 
@@ -132,7 +133,7 @@ class Queue {
   Strand strand(Operation::Kind kind, std::shared_ptr<File> part,
                 std::span<const Segment> segments);
   void take_engine(const std::string& wanted, int depth);
-  void wake();
+  void stop();
   void guard(const char* name, void (Queue::*work)(), bool& ended);
   void drive();
   bool fill(Request& request);
@@ -150,7 +151,7 @@ class Queue {
   const std::int64_t request_bytes_;
   const std::int64_t slot_bytes_;
   Buffer staging_;
-  int event_fd_;
+  Event event_;
   std::unique_ptr<Engine> engine_;
 
   std::mutex mutex_;  // guards what follows, up to the blank line
@@ -180,8 +181,7 @@ class Queue {
   std::vector<Request*> free_;
   Statistics moved_;
 
-  std::thread driver_;
-  std::thread copier_;
+  Threads threads_{[this] { stop(); }};
 };
 
 }  // namespace outgrid

@@ -1,7 +1,6 @@
 #include "pager/pager.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -87,26 +86,19 @@ Pager::Pager(const PagerOptions& options)
     : options_(checked(options)),
       resident_limit_(options.local_bytes / options.page_bytes - frame_count(options)),
       frames_(static_cast<std::size_t>(frame_count(options) * options.page_bytes), true, false) {
-  stop_fd_ = eventfd(0, EFD_CLOEXEC);
-  if (stop_fd_ < 0) throw SystemError(errno, "cannot make an event descriptor");
   auto* frame = static_cast<std::byte*>(frames_.data());
   for (std::int64_t i = 0; i < ahead_frames(options_); ++i, frame += options_.page_bytes) {
     free_frames_.push_back(frame);
   }
-  for (int i = 0; i < options_.movers; ++i) movers_.emplace_back([this] { move(); });
-  watcher_ = std::thread([this] { watch(); });
+  for (int i = 0; i < options_.movers; ++i) threads_.start([this] { move(); });
+  threads_.start([this] { watch(); });
 }
 
-Pager::~Pager() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
+void Pager::stop() {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
   work_.notify_all();
-  eventfd_write(stop_fd_, 1);
-  watcher_.join();
-  for (std::thread& mover : movers_) mover.join();
-  close(stop_fd_);
+  stop_.notify();
 }
 
 std::shared_ptr<Pager::Range> Pager::map(std::shared_ptr<Backing> backing, bool writable,
@@ -145,7 +137,7 @@ std::shared_ptr<Pager::Range> Pager::map(std::shared_ptr<Backing> backing, bool 
 }
 
 void Pager::watch() {
-  pollfd waits[2] = {{faults_.fd(), POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+  pollfd waits[2] = {{faults_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
   while (true) {
     if (poll(waits, 2, -1) < 0 && errno != EINTR) return;
     if ((waits[1].revents & POLLIN) != 0) return;

@@ -29,10 +29,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "io/backing.h"
+#include "io/event.h"
+#include "io/threads.h"
 #include "memory/buffer.h"
 #include "pager/userfault.h"
 
@@ -63,7 +64,6 @@ class Pager {
   class Range;
 
   explicit Pager(const PagerOptions& options);
-  ~Pager();
   Pager(const Pager&) = delete;
   Pager& operator=(const Pager&) = delete;
 
@@ -92,6 +92,7 @@ class Pager {
   };
   using Clock = std::chrono::steady_clock;
 
+  void stop();
   void watch();
   void answer(const Fault& fault);
   void look_ahead(Range& range, std::size_t index);
@@ -112,7 +113,7 @@ class Pager {
   const PagerOptions options_;
   std::int64_t resident_limit_;
   UserFault faults_;
-  int stop_fd_;
+  Event stop_;
   Buffer frames_;
 
   std::mutex mutex_;  // guards all that follows
@@ -132,8 +133,7 @@ class Pager {
   int error_code_ = 0;
   PagerStatistics statistics_;
 
-  std::vector<std::thread> movers_;
-  std::thread watcher_;
+  Threads threads_{[this] { stop(); }};  // the watcher and the movers
 };
 
 struct Pager::Page {

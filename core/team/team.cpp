@@ -5,9 +5,8 @@
 
 #include <atomic>
 #include <memory>
-#include <system_error>
-#include <thread>
-#include <vector>
+
+#include "io/threads.h"
 
 namespace outgrid {
 
@@ -34,18 +33,12 @@ class Members {
  public:
   explicit Members(int threads)
       : threads_(threads), turns_(threads > processors() ? kTurnsCrowded : kTurns) {
-    try {
-      for (int index = 1; index < threads; ++index) {
-        others_.emplace_back([this, index] { serve(index); });
-      }
-    } catch (...) {
-      dismiss();
-      throw;
+    for (int index = 1; index < threads; ++index) {
+      others_.start([this, index] { serve(index); });
     }
   }
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
-  ~Members() { dismiss(); }
 
   int threads() const { return threads_; }
 
@@ -104,7 +97,6 @@ class Members {
   void dismiss() {
     body_ = nullptr;
     begin();
-    for (std::thread& other : others_) other.join();
   }
 
   const int threads_, turns_;
@@ -115,7 +107,7 @@ class Members {
   alignas(64) std::atomic<int> round_{0};
   alignas(64) std::atomic<int> phase_{0};
   alignas(64) std::atomic<int> arrived_{0};
-  std::vector<std::thread> others_;
+  Threads others_{[this] { dismiss(); }};
 };
 
 thread_local Members* Members::current = nullptr;
@@ -134,8 +126,8 @@ int start(std::int64_t threads) {
   try {
     own.reset();
     own.reset(new Members(static_cast<int>(threads)));
-  } catch (const std::system_error& error) {
-    return error.code().value();
+  } catch (const SystemError& error) {
+    return error.code();
   }
   return 0;
 }

@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -216,3 +218,50 @@ def test_ragged_ends_alone_are_copied_where_memory_lies_as_the_file_does(tmp_pat
     queue.submit_read(file, segments([5000, buffer.address + 5000, 1 << 20]))
     finish(queue)
     assert queue.statistics().staged_bytes == (1 << 20) - inner
+
+
+STARVED = """
+import os, resource
+from outgrid import native
+
+MAKERS = {
+    "aio": lambda: native.Queue("aio", 4, 4096, 4096),
+    "threads": lambda: native.Queue("threads", 8, 4096, 4096),
+    "outlet": lambda: native.Outlet([], 0),
+    "pager": lambda: native.Pager(64 * 4096, 4096, 1, 6),
+}
+
+def counted():
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+def mapped():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmSize"))
+
+before = counted()
+for name, make in MAKERS.items():
+    outcomes = set()
+    for room in range(0, 120 << 20, 6 << 20):
+        resource.setrlimit(resource.RLIMIT_AS, (mapped() + room, resource.RLIM_INFINITY))
+        try:
+            make()
+            outcomes.add("made")
+        except OSError as error:
+            outcomes.add(error.strerror.split(" (")[0])
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        assert counted() == before, name
+    print(name, *sorted(outcomes), sep=": ", flush=True)
+"""
+
+
+def test_what_cannot_start_all_its_threads_is_refused_and_leaves_nothing():
+    """The stack of a thread takes 8 MiB of what may be mapped: any number of them fails."""
+    environment = os.environ | {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
+    command = [sys.executable, "-c", STARVED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in done.stdout.splitlines():
+        if "userfaultfd" not in line:
+            assert "cannot start threads" in line
+            assert "made" in line

@@ -17,7 +17,8 @@ class Outlet:
     """Files of a run at ``paths``, numbered in their order; a kernel has its ``address``.
 
     What is put is collected in blocks, in ``held_bytes`` of memory, and a thread writes those that
-    are whole through the page cache. Raises StoreError where a file cannot be opened.
+    are whole through the page cache. Raises StoreError where a file cannot be opened, or the system
+    has no memory or thread for it.
     """
 
     def __init__(self, paths: Sequence[Path], held_bytes: int) -> None:
@@ -26,11 +27,12 @@ class Outlet:
         try:
             for path in paths:
                 opened.append(_opened(path))
+            self._native = _started(opened, held_bytes)
         except BaseException:
             for file in opened:
                 os.close(file)
             raise
-        self._files, self._native = opened, _Outlet(opened, held_bytes)
+        self._files = opened
 
     @property
     def address(self) -> int:
@@ -68,3 +70,10 @@ def _opened(path: Path) -> int:
         raise
     except OSError as error:
         raise StoreError("cannot open", path=path, errno=error.errno) from error
+
+
+def _started(files: list[int], held_bytes: int) -> _Outlet:
+    try:
+        return _Outlet(files, held_bytes)
+    except OSError as error:
+        raise StoreError(f"snapshots: {error.strerror}", errno=error.errno) from error
