@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <utility>
 
 #include "io/file.h"
+#include "io/threads.h"
 
 namespace outgrid {
 
@@ -24,5 +26,11 @@ struct OpenFile {
   const std::shared_ptr<File>& get() const;
   Striped striped() const;
 };
+
+// An object with threads, as Python holds it.
+template <typename Object, typename... Arguments>
+std::shared_ptr<Object> started(Arguments&&... arguments) {
+  return {new Object(std::forward<Arguments>(arguments)...), Dismissal()};
+}
 
 }  // namespace outgrid

@@ -1,6 +1,11 @@
 #include "io/outlet.h"
 
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "bind/bind.h"
 
@@ -10,8 +15,10 @@ namespace outgrid {
 
 void bind_outlet(nb::module_& module) {
   nb::class_<Outlet>(module, "Outlet")
-      .def(nb::init<std::vector<int>, std::int64_t>(), nb::arg("descriptors"),
-           nb::arg("held_bytes"))
+      .def(nb::new_([](std::vector<int> descriptors, std::int64_t held_bytes) {
+             return started<Outlet>(std::move(descriptors), held_bytes);
+           }),
+           nb::arg("descriptors"), nb::arg("held_bytes"))
       .def("drain", &Outlet::drain, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("address",
                    [](const Outlet& self) {

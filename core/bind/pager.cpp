@@ -83,14 +83,13 @@ void bind_pager(nb::module_& module) {
       .def("release", release);
 
   nb::class_<Pager>(module, "Pager", nb::is_weak_referenceable())
-      .def(
-          "__init__",
-          [](Pager* self, std::int64_t local_bytes, std::int64_t page_bytes, int ahead_pages,
-             int movers, bool tracks_writes) {
-            new (self) Pager({local_bytes, page_bytes, ahead_pages, movers, tracks_writes});
-          },
-          nb::arg("local_bytes"), nb::arg("page_bytes") = std::int64_t{8} << 20,
-          nb::arg("ahead_pages") = 1, nb::arg("movers") = 2, nb::arg("tracks_writes") = true)
+      .def(nb::new_([](std::int64_t local_bytes, std::int64_t page_bytes, int ahead_pages,
+                       int movers, bool tracks_writes) {
+             return started<Pager>(
+                 PagerOptions{local_bytes, page_bytes, ahead_pages, movers, tracks_writes});
+           }),
+           nb::arg("local_bytes"), nb::arg("page_bytes") = std::int64_t{8} << 20,
+           nb::arg("ahead_pages") = 1, nb::arg("movers") = 2, nb::arg("tracks_writes") = true)
       .def(
           "map",
           [](const std::shared_ptr<Pager>& self, const std::shared_ptr<Backing>& backing,

@@ -234,15 +234,13 @@ void bind_queue(nb::module_& module) {
 
   const QueueOptions defaults;
   nb::class_<Queue>(module, "Queue")
-      .def(
-          "__init__",
-          [](Queue* self, const std::string& engine, int depth, std::int64_t request_bytes,
-             std::int64_t staging_bytes) {
-            new (self) Queue({engine, depth, request_bytes, staging_bytes});
-          },
-          nb::arg("engine") = defaults.engine, nb::arg("depth") = defaults.depth,
-          nb::arg("request_bytes") = defaults.request_bytes,
-          nb::arg("staging_bytes") = defaults.staging_bytes)
+      .def(nb::new_([](const std::string& engine, int depth, std::int64_t request_bytes,
+                       std::int64_t staging_bytes) {
+             return started<Queue>(QueueOptions{engine, depth, request_bytes, staging_bytes});
+           }),
+           nb::arg("engine") = defaults.engine, nb::arg("depth") = defaults.depth,
+           nb::arg("request_bytes") = defaults.request_bytes,
+           nb::arg("staging_bytes") = defaults.staging_bytes)
       .def_prop_ro("engine", &Queue::engine)
       .def_prop_ro("refusals", &Queue::refusals)
       .def_prop_ro("staging_bytes", &Queue::staging_bytes)

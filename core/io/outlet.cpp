@@ -71,6 +71,7 @@ Outlet::Failure Outlet::failure() const {
 }
 
 void Outlet::drain() {
+  if (!here()) return;
   std::unique_lock lock(mutex_);
   evict(open_.size());
   filled_.notify_one();

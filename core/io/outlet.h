@@ -45,6 +45,9 @@ class Outlet : public OutletDoor {
   // One of the writes that failed, if there are any.
   Failure failure() const;
 
+  // Whether its thread is of this process, and not of one that this was forked from.
+  bool here() const { return writer_.here(); }
+
   // Waits until all that was put is written. Nobody may put anything meanwhile.
   void drain();
 

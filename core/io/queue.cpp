@@ -332,6 +332,11 @@ std::int64_t Queue::complete(std::int64_t nbytes, double seconds) {
 std::vector<Completion> Queue::poll() { return wait(0); }
 
 std::vector<Completion> Queue::wait(double timeout_seconds) {
+  if (!here()) {
+    throw std::runtime_error(
+        "the threads of the transfers are not in this process, which was "
+        "forked from theirs");
+  }
   std::unique_lock lock(mutex_);
   const auto ready = [this] {
     return !completions_.empty() || outstanding_ == 0 || !thrown_.empty();
@@ -358,6 +363,7 @@ Statistics Queue::statistics() {
 }
 
 bool Queue::close(double patience_seconds) {
+  if (!here()) return true;
   std::unique_lock lock(mutex_);
   if (closed_) return true;
   closing_ = closed_ = true;
@@ -379,6 +385,7 @@ bool Queue::close(double patience_seconds) {
 }
 
 void Queue::abandon() {
+  if (!here()) return;
   std::lock_guard lock(mutex_);
   if (closed_) return;
   closing_ = closed_ = true;

@@ -107,9 +107,12 @@ class Queue {
 
   std::vector<Completion> poll();
   // At least one completion; none after `timeout_seconds`, or when no ticket is outstanding. Throws
-  // std::runtime_error where a thread has thrown, and none will come any more.
+  // std::runtime_error where none will come any more: a thread has thrown, or they are not here.
   std::vector<Completion> wait(double timeout_seconds);
 
+  // Whether its threads are of this process, and not of one that this was forked from: there
+  // nothing is under way, and `close` and `abandon` do nothing.
+  bool here() const { return threads_.here(); }
   // False where requests under way did not end in time: the queue is then abandoned.
   bool close(double patience_seconds);
   // Lets go of a queue whose requests do not end: nothing is waited for. The object must live on.

@@ -1,6 +1,8 @@
 // The threads of an object, which live as long as it does.
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 #include <system_error>
 #include <thread>
@@ -41,6 +43,9 @@ class Threads {
     threads_.clear();
   }
 
+  // Whether they are of this process, and not of one that this was forked from.
+  bool here() const { return process_ == getpid(); }
+
   // Lets them go on alone: what they use must stay.
   void leave() {
     for (std::thread& each : threads_) each.detach();
@@ -48,8 +53,18 @@ class Threads {
   }
 
  private:
+  const pid_t process_ = getpid();
   std::function<void()> stop_;
   std::vector<std::thread> threads_;
+};
+
+// Deletes an object where its threads are. A process that was forked from that one has its memory,
+// but not the threads: they cannot be waited for, and may have held its locks. There it stays.
+struct Dismissal {
+  template <typename Object>
+  void operator()(Object* object) const {
+    if (object->here()) delete object;
+  }
 };
 
 }  // namespace outgrid

@@ -103,6 +103,11 @@ void Pager::stop() {
 
 std::shared_ptr<Pager::Range> Pager::map(std::shared_ptr<Backing> backing, bool writable,
                                          bool blank, bool keep) {
+  if (!here()) {
+    throw SystemError(ENOTSUP,
+                      "the pager is of the process that this one was forked from: make another",
+                      backing->name());
+  }
   const auto system_page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   auto range = std::make_shared<Range>();
   const auto nbytes = static_cast<std::size_t>(backing->nbytes());
@@ -430,6 +435,7 @@ void Pager::complain(const char* what, const Place& place, int code) {
 }
 
 void Pager::flush() {
+  if (!here()) return;
   std::unique_lock lock(mutex_);
   std::vector<Range*> all;
   for (const auto& [start, range] : ranges_) {
@@ -465,6 +471,7 @@ void Pager::flush(std::unique_lock<std::mutex>& lock, Range& range) {
 }
 
 void Pager::release(Range& range) {
+  if (!here()) return;
   std::unique_lock lock(mutex_);
   std::string failure;
   int code = 0;

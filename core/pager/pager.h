@@ -71,6 +71,10 @@ class Pager {
   // `keep`: dirty pages are written back when the range is released.
   std::shared_ptr<Range> map(std::shared_ptr<Backing> backing, bool writable, bool blank,
                              bool keep);
+  // Whether its threads are of this process, and not of one that this was forked from. What the
+  // kernel does for it is done to the memory of that one: elsewhere `map` throws SystemError, and
+  // `flush` and `release` do nothing.
+  bool here() const { return threads_.here(); }
   // Writes dirty pages of ranges that are to be kept back, and makes them durable. Throws
   // SystemError.
   void flush();

@@ -1,7 +1,6 @@
 #include "team/team.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -42,8 +41,7 @@ class Members {
 
   int threads() const { return threads_; }
 
-  // Whether the threads are of this process, and not of one that this was forked from.
-  bool here() const { return process_ == getpid(); }
+  bool here() const { return others_.here(); }
 
   void run(void (*body)(void*, std::int64_t), void* data) {
     body_ = body, data_ = data;
@@ -100,7 +98,6 @@ class Members {
   }
 
   const int threads_, turns_;
-  const pid_t process_ = getpid();
   void (*body_)(void*, std::int64_t) = nullptr;
   void* data_ = nullptr;
   // On lines of their own: the waits of one do not disturb the other.
@@ -111,13 +108,6 @@ class Members {
 };
 
 thread_local Members* Members::current = nullptr;
-
-// Threads of a process that this one was forked from are not here, and cannot be waited for.
-struct Dismissal {
-  void operator()(Members* members) const {
-    if (members->here()) delete members;
-  }
-};
 
 thread_local std::unique_ptr<Members, Dismissal> own;
 

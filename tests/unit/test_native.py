@@ -265,3 +265,31 @@ def test_what_cannot_start_all_its_threads_is_refused_and_leaves_nothing():
         if "userfaultfd" not in line:
             assert "cannot start threads" in line
             assert "made" in line
+
+
+FORKED = """
+import os, sys
+from outgrid import native
+
+queues = [native.Queue(name, depth=2) for name in native.engines()]
+outlet = native.Outlet([], 0)
+if not (child := os.fork()):
+    try:
+        queues[0].wait(1)
+    except RuntimeError as error:
+        assert "forked" in str(error)
+    assert queues[0].close()
+    outlet.drain()
+    del queues, outlet
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+queues[0].submit_complete(7)
+assert queues[0].wait()[0].nbytes == 7
+for queue in queues:
+    assert queue.close()
+"""
+
+
+def test_a_child_of_the_process_leaves_its_queues_and_outlets_alone():
+    """Their threads are not there, and may have held locks when it was made."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=60)

@@ -10,6 +10,8 @@ import errno
 import math
 import os
 import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -37,7 +39,8 @@ class Pager:
     without write protection have to.
 
     An array is for use by any number of threads. A page that cannot be brought in ends the
-    process with a bus error, after a line on standard error that says why.
+    process with a bus error, after a line on standard error that says why. A process that is forked
+    from this one does not have the array, and letting go of it there does nothing.
 
     Raises StoreError where the kernel does not let this process page, UsageError for sizes that do
     not fit together.
@@ -53,13 +56,12 @@ class Pager:
         track_writes: bool = True,
     ) -> None:
         try:
-            self._pager = native.Pager(
-                parse_bytes(local), parse_bytes(page), ahead, threads, track_writes
-            )
+            with _refusals():
+                self._pager = native.Pager(
+                    parse_bytes(local), parse_bytes(page), ahead, threads, track_writes
+                )
         except ValueError as error:
             raise UsageError(f"a pager with {local} of local memory: {error}") from error
-        except OSError as error:
-            raise StoreError(error.strerror or str(error), errno=error.errno) from error
         self._memory: weakref.WeakSet[native.PagedMemory] = weakref.WeakSet()
         _open.add(self._pager)
 
@@ -135,21 +137,21 @@ class Pager:
         """An array on the bytes of `backing`.
 
         `blank` says that they are zeroes, which need not be fetched; `keep`, that changes have to
-        be written back even when the array is gone.
+        be written back even when the array is gone. Raises StoreError where the memory cannot be
+        mapped.
         """
         if math.prod(shape) == 0:
             return np.empty(shape, dtype)
-        memory = self._pager.map(backing, writable, blank, keep)
+        with _refusals():
+            memory = self._pager.map(backing, writable, blank, keep)
         self._memory.add(memory)
         values = np.frombuffer(memoryview(memory), dtype)
         return values.reshape(shape, order="F" if fortran_order else "C")
 
     def flush(self) -> None:
         """Write back what was changed, and make it durable. Raises StoreError."""
-        try:
+        with _refusals():
             self._pager.flush()
-        except OSError as error:
-            raise StoreError(str(error.strerror), path=error.filename, errno=error.errno) from error
 
     def statistics(self) -> native.PagerStatistics:
         """Faults, pages and bytes so far."""
@@ -158,12 +160,13 @@ class Pager:
     def close(self) -> None:
         """Write back what was changed and give the memory back.
 
-        Raises UsageError while an array still uses it.
+        Raises UsageError while an array still uses it, StoreError as `flush` does.
         """
         self.flush()
         for memory in list(self._memory):
             try:
-                memory.release()
+                with _refusals():
+                    memory.release()
             except BufferError as error:
                 raise UsageError(f"the pager cannot be closed: {error}") from error
         _open.discard(self._pager)
@@ -193,6 +196,14 @@ def paged(
     """
     pager = Pager(local, page=page)
     return pager.create(path, shape, dtype) if mode == "w+" else pager.open(path, mode)
+
+
+@contextmanager
+def _refusals() -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(str(error.strerror), path=error.filename, errno=error.errno) from error
 
 
 def _opened(path: str | os.PathLike[str], mode: Literal["r", "rw", "create"]) -> native.File:

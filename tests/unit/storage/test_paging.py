@@ -189,6 +189,45 @@ values = og.paged(sys.argv[1], "w+", local="1MiB", page=16384, shape=(500_000,))
 values[:] = 3
 """
 
+FORKED = """
+import os, sys
+import numpy as np
+from outgrid.errors import StoreError
+from outgrid.storage import Pager
+
+path = sys.argv[1]
+used = Pager("1MiB", page=16384)
+values = used.open(path, "r+")
+values[:9] = 7  # dirty, and most pages are away
+for way in ("ends", "drops", "flushes"):
+    if not (child := os.fork()):
+        if way == "drops":
+            del values, used
+        elif way == "flushes":
+            try:
+                used.open(path)
+            except StoreError as error:
+                assert "forked" in str(error)
+            used.flush()
+            del values
+            used.close()
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, way
+    assert (np.load(path)[:9] == np.arange(1, 10)).all()  # not written back from there
+assert (values[:9] == 7).all()
+assert (values[9:] == np.arange(10, 100_001)).all()
+values[-9:] = 8
+"""
+
+
+def test_a_child_of_the_process_leaves_what_its_parent_pages_alone(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(1, 100_001))
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, tmp_path / "a.npy"]
+    subprocess.run(command, check=True)
+    kept = np.load(tmp_path / "a.npy")
+    assert (kept[:9] == 7).all()
+    assert (kept[-9:] == 8).all()
+
 
 def test_a_page_that_is_gone_ends_the_process_and_says_why(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100_000))
