@@ -26,6 +26,8 @@ std::int64_t frame_count(const PagerOptions& options) {
   return options.movers + ahead_frames(options);
 }
 
+constexpr const char* kNeedsIt = "who needs the page gets a bus error";
+
 const PagerOptions& checked(const PagerOptions& options) {
   const auto system_page = static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
   if (options.page_bytes < system_page || options.page_bytes % system_page != 0) {
@@ -49,6 +51,16 @@ const PagerOptions& checked(const PagerOptions& options) {
 }
 
 int errno_of(std::int64_t result) { return result < 0 ? static_cast<int>(-result) : 0; }
+
+std::string text_of(const SystemError& error) {
+  return std::string(error.what()) + " of " + error.path() + ": " + std::strerror(error.code());
+}
+
+// On standard error, where nobody waits for an exception.
+void say(const std::string& text, const char* consequence) {
+  const std::string line = "outgrid: " + text + "; " + consequence + "\n";
+  [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, line.data(), line.size());
+}
 
 }  // namespace
 
@@ -77,8 +89,8 @@ void Pager::Range::release() {
 Pager::Range::~Range() {
   try {
     release();
-  } catch (const SystemError&) {
-    // What could not be written back was said when it failed.
+  } catch (const SystemError& error) {
+    say(text_of(error), "changes of this array are lost");
   }
 }
 
@@ -264,7 +276,7 @@ void Pager::serve(std::unique_lock<std::mutex>& lock, const Place& place, std::b
     ++resident_;
     statistics_.most_resident = std::max(statistics_.most_resident, resident_);
     const int code = page.frame == nullptr ? fetch(lock, place, frame) : 0;
-    if (code != 0) complain("cannot bring in", place, code);
+    if (code != 0) complain("cannot bring in", place, code, kNeedsIt);
     there = code == 0;
   }
   if (!there) {
@@ -311,7 +323,7 @@ void Pager::read_ahead(std::unique_lock<std::mutex>& lock, const Place& place) {
     // Not asked for yet: whoever does will find out, and nobody else has to know.
     page.state = State::absent;
     if (page.wanted) {
-      complain("cannot bring in", place, code);
+      complain("cannot bring in", place, code, kNeedsIt);
       page.state = State::lost;
       faults_.poison(place.range->start(place.index), place.range->mapped_length(place.index));
     }
@@ -363,7 +375,8 @@ bool Pager::make_room(std::unique_lock<std::mutex>& lock, std::int64_t limit) {
     }
     Range& range = *victim.range;
     Page& page = range.pages_[victim.index];
-    if (!save(lock, victim)) {
+    if (const int code = save(lock, victim); code != 0) {
+      complain("cannot write back", victim, code, "who needs another page gets a bus error");
       page.state = State::resident;
       order_.push_front(victim);
       faults_.unprotect(range.start(victim.index), range.mapped_length(victim.index));
@@ -397,12 +410,13 @@ bool Pager::next_victim(Place& victim) {
   return false;
 }
 
-// Writes a resident page back if it is dirty. It stays protected, and in the state saving.
-bool Pager::save(std::unique_lock<std::mutex>& lock, const Place& place) {
+// Writes a resident page back if it is dirty. It stays protected, and in the state saving. Zero, or
+// the errno of what refused.
+int Pager::save(std::unique_lock<std::mutex>& lock, const Place& place) {
   Range& range = *place.range;
   Page& page = range.pages_[place.index];
   page.state = State::saving;
-  if (!range.writable_) return true;
+  if (!range.writable_) return 0;
   const std::size_t length = range.length(place.index);
   const bool dirty = page.dirty;
   lock.unlock();
@@ -410,50 +424,55 @@ bool Pager::save(std::unique_lock<std::mutex>& lock, const Place& place) {
   const iovec whole_page{range.start(place.index), length};
   const int code = dirty ? errno_of(range.backing_->write(offset_of(place), &whole_page, 1)) : 0;
   lock.lock();
-  if (code != 0) {
-    complain("cannot write back", place, code);
-    return false;
-  }
-  if (dirty) {
+  if (dirty && code == 0) {
     page.dirty = page.blank = false;
     statistics_.written_bytes += static_cast<std::int64_t>(length);
   }
-  return true;
+  return code;
 }
 
-// Once, on standard error: the thread that waits can only be told by a signal.
-void Pager::complain(const char* what, const Place& place, int code) {
-  std::string text = std::string(what) + " the " +
-                     std::to_string(place.range->length(place.index)) + " bytes at offset " +
-                     std::to_string(offset_of(place)) + " of " + place.range->backing_->name() +
-                     ": " + std::strerror(code);
-  if (!error_.empty()) return;
-  error_ = std::move(text);
-  error_code_ = code;
-  const std::string line = "outgrid: " + error_ + "; who needs the page gets a bus error\n";
-  [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, line.data(), line.size());
+SystemError Pager::failure(const char* what, const Place& place, int code) const {
+  return {code,
+          std::string(what) + " the " + std::to_string(place.range->length(place.index)) +
+              " bytes at offset " + std::to_string(offset_of(place)),
+          place.range->backing_->name()};
+}
+
+// Once for each range: the thread that waits can only be told by a signal.
+void Pager::complain(const char* what, const Place& place, int code, const char* consequence) {
+  const std::string text = text_of(failure(what, place, code));
+  if (error_.empty()) error_ = text;
+  if (!std::exchange(place.range->told_, true)) say(text, consequence);
 }
 
 void Pager::flush() {
   if (!here()) return;
   std::unique_lock lock(mutex_);
+  std::optional<SystemError> first;
   std::vector<Range*> all;
   for (const auto& [start, range] : ranges_) {
     if (range->keep_ && range->writable_) all.push_back(range);
   }
-  for (Range* range : all) flush(lock, *range);
+  for (Range* range : all) {
+    const std::optional<SystemError> failed = flush(lock, *range);
+    if (failed && first) say(text_of(*failed), "changes of this array are in memory only");
+    if (failed && !first) first = failed;
+  }
+  if (first) throw SystemError(*first);
 }
 
-void Pager::flush(std::unique_lock<std::mutex>& lock, Range& range) {
+// Tries every page; the first failure, if any.
+std::optional<SystemError> Pager::flush(std::unique_lock<std::mutex>& lock, Range& range) {
+  std::optional<SystemError> first;
   for (std::size_t index = 0; index < range.pages_.size(); ++index) {
     Page& page = range.pages_[index];
     changed_.wait(lock, [&] {
       return page.state != State::saving && !(page.state == State::arriving && page.wanted);
     });
     if (page.state != State::resident || !page.dirty) continue;
-    const bool saved = save(lock, {&range, index});
+    const int code = save(lock, {&range, index});
     page.state = State::resident;
-    page.dirty = !saved || !options_.tracks_writes;
+    page.dirty = code != 0 || !options_.tracks_writes;
     // Where writes are tracked the page stays protected: its next write makes it dirty again.
     if (page.dirty) {
       faults_.unprotect(range.start(index), range.mapped_length(index));
@@ -461,26 +480,23 @@ void Pager::flush(std::unique_lock<std::mutex>& lock, Range& range) {
       faults_.wake(range.start(index), range.mapped_length(index));
     }
     changed_.notify_all();
-    if (!saved) throw SystemError(error_code_, error_, range.backing_->name());
+    if (code != 0 && !first) first = failure("cannot write back", {&range, index}, code);
   }
   const std::shared_ptr<Backing> backing = range.backing_;
   lock.unlock();
   const int code = errno_of(backing->flush());
   lock.lock();
-  if (code != 0) throw SystemError(code, "cannot make what was written durable", backing->name());
+  if (code != 0 && !first) {
+    first = SystemError(code, "cannot make durable what was written", backing->name());
+  }
+  return first;
 }
 
 void Pager::release(Range& range) {
   if (!here()) return;
   std::unique_lock lock(mutex_);
-  std::string failure;
-  int code = 0;
-  try {
-    if (range.keep_ && range.writable_) flush(lock, range);
-  } catch (const SystemError& error) {
-    failure = error.what();
-    code = error.code();
-  }
+  std::optional<SystemError> failed;
+  if (range.keep_ && range.writable_) failed = flush(lock, range);
   const auto is_here = [&](const Place& place) { return place.range == &range; };
   for (std::deque<Place>* queue : {&demands_, &wishes_}) {
     for (const Place& place : *queue) {
@@ -509,7 +525,7 @@ void Pager::release(Range& range) {
   changed_.notify_all();
   work_.notify_all();
   lock.unlock();
-  if (code != 0) throw SystemError(code, failure, range.backing_->name());
+  if (failed) throw SystemError(*failed);
 }
 
 std::string Pager::error() {

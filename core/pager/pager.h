@@ -28,10 +28,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "io/backing.h"
+#include "io/error.h"
 #include "io/event.h"
 #include "io/threads.h"
 #include "memory/buffer.h"
@@ -75,9 +77,10 @@ class Pager {
   // kernel does for it is done to the memory of that one: elsewhere `map` throws SystemError, and
   // `flush` and `release` do nothing.
   bool here() const { return threads_.here(); }
-  // Writes dirty pages of ranges that are to be kept back, and makes them durable. Throws
-  // SystemError.
+  // Writes dirty pages of ranges that are to be kept back, and makes them durable, all that can be.
+  // Throws the first SystemError; those of further ranges go to standard error.
   void flush();
+  // Does the same for one range, which then is gone, and what could not be written back with it.
   void release(Range& range);
 
   std::int64_t page_bytes() const { return options_.page_bytes; }
@@ -105,10 +108,11 @@ class Pager {
   void read_ahead(std::unique_lock<std::mutex>& lock, const Place& place);
   bool make_room(std::unique_lock<std::mutex>& lock, std::int64_t limit);
   bool next_victim(Place& victim);
-  bool save(std::unique_lock<std::mutex>& lock, const Place& place);
+  int save(std::unique_lock<std::mutex>& lock, const Place& place);
   int fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* into);
-  void complain(const char* what, const Place& place, int code);
-  void flush(std::unique_lock<std::mutex>& lock, Range& range);
+  SystemError failure(const char* what, const Place& place, int code) const;
+  void complain(const char* what, const Place& place, int code, const char* consequence);
+  std::optional<SystemError> flush(std::unique_lock<std::mutex>& lock, Range& range);
   std::byte* take_frame();
   std::int64_t offset_of(const Place& place) const;
   bool has_work() const;
@@ -133,8 +137,7 @@ class Pager {
   std::deque<Place> staged_;             // read ahead, oldest first
   std::vector<std::byte*> free_frames_;  // for reading ahead
   std::int64_t next_frame_ = 0;
-  std::string error_;
-  int error_code_ = 0;
+  std::string error_;  // the first of a mover
   PagerStatistics statistics_;
 
   Threads threads_{[this] { stop(); }};  // the watcher and the movers
@@ -173,7 +176,9 @@ class Pager::Range {
   std::int64_t page_bytes_ = 0;
   bool writable_ = false;
   bool keep_ = false;
+  // Guarded by the pager's mutex:
   std::vector<Page> pages_;
+  bool told_ = false;  // that a mover failed
 };
 
 }  // namespace outgrid

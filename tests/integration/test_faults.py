@@ -6,10 +6,12 @@ others (`faults.cpp`).
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outgrid.build.compiler import find_compiler
@@ -182,6 +184,82 @@ def test_a_thread_that_throws_ends_the_run_in_words(job, shim, resume):
     assert status == 4
     assert "the thread of the transfers failed: thrown on purpose" in words
     resume()
+
+
+PAGED = """
+import sys
+import numpy as np
+from outgrid.errors import StoreError
+from outgrid.storage import Pager
+
+folder, end = sys.argv[1:]
+used = [Pager("1MiB", page=16384) for _ in range(2)]
+arrays = [used[n // 2].create(f"{folder}/{n}.npy", 6000, "int64") for n in range(3)]
+for values in arrays:
+    values[:] = 1
+if end == "flush":
+    try:
+        used[0].flush()
+    except StoreError as error:
+        print(error.what, error.path, error.errno)
+elif end == "drop":
+    values = None
+    arrays.clear()
+    print("dropped", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def paged(tmp_path, shim):
+    """Output, messages and the zeroes in the files of three arrays, of which two share a pager."""
+
+    def call(end: str, fault: str) -> tuple[str, list[str], list[int]]:
+        done = subprocess.run(
+            [sys.executable, "-c", PAGED, tmp_path, end],
+            env=os.environ | {"LD_PRELOAD": str(shim), "OUTGRID_FAULT": fault},
+            capture_output=True,
+            text=True,
+        )
+        if "refuses userfaultfd" in done.stderr:
+            pytest.skip("the kernel refuses userfaultfd")
+        assert done.returncode == 0, done.stderr
+        files = [np.load(tmp_path / f"{n}.npy") for n in range(3)]
+        return done.stdout, done.stderr.splitlines(), [int((kept == 0).sum()) for kept in files]
+
+    return call
+
+
+def test_a_page_that_cannot_be_written_back_does_not_keep_others_from_it(paged):
+    output, said, zeroes = paged("flush", f"pwrite:{errno.ENOSPC}:0:1")
+    assert re.fullmatch(r"cannot write back the 16384 bytes at offset 0 .*/\d.npy 28\n", output)
+    assert said == []
+    assert zeroes == [0, 0, 0]  # when the process ends it is tried again
+
+
+def test_every_array_is_tried_and_each_failure_is_told(paged):
+    output, said, zeroes = paged("flush", f"pwrite:{errno.ENOSPC}:0:6")
+    assert output.startswith("cannot write back the 16384 bytes at offset 0 ")
+    (line,) = said
+    assert line.startswith("outgrid: cannot write back the 16384 bytes at offset 0 of ")
+    assert line.endswith("No space left on device; changes of this array are in memory only")
+    assert zeroes == [0, 0, 0]
+
+
+@pytest.mark.parametrize("call", ["pwrite", "sync"])
+def test_what_an_array_takes_with_it_is_told(call, paged):
+    _, said, zeroes = paged("drop", f"{call}:{errno.EIO}:0:1")
+    what = "write back the 16384 bytes at offset 0" if call == "pwrite" else "make durable"
+    assert said[0].startswith(f"outgrid: cannot {what}")
+    assert said[0].endswith("Input/output error; changes of this array are lost")
+    assert said[1:] == ["dropped"]
+    assert sorted(zeroes) == [0, 0, 2048 if call == "pwrite" else 0]
+
+
+def test_all_pagers_are_tried_when_the_process_ends(paged):
+    _, said, zeroes = paged("end", f"sync:{errno.EIO}:0")
+    failures = [line for line in said if "cannot make durable what was written" in line]
+    assert len({re.search(r"\d\.npy", line)[0] for line in failures}) == 3
+    assert zeroes == [0, 0, 0]
 
 
 def test_a_compiler_that_is_killed_is_named(job, monkeypatch):

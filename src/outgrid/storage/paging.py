@@ -11,7 +11,7 @@ import math
 import os
 import weakref
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -225,5 +225,6 @@ _open: weakref.WeakSet[native.Pager] = weakref.WeakSet()
 @atexit.register
 def _flush_all() -> None:
     """Arrays that live until the interpreter ends are written back then."""
-    for pager in list(_open):
-        pager.flush()
+    with ExitStack() as stack:  # all of them, whichever fail
+        for pager in _open:
+            stack.callback(pager.flush)
