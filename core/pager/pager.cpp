@@ -449,14 +449,14 @@ void Pager::flush() {
   if (!here()) return;
   std::unique_lock lock(mutex_);
   std::optional<SystemError> first;
-  std::vector<Range*> all;
-  for (const auto& [start, range] : ranges_) {
-    if (range->keep_ && range->writable_) all.push_back(range);
-  }
-  for (Range* range : all) {
-    const std::optional<SystemError> failed = flush(lock, *range);
-    if (failed && first) say(text_of(*failed), "changes of this array are in memory only");
-    if (failed && !first) first = failed;
+  for (auto each = ranges_.begin(); each != ranges_.end();) {
+    const auto [start, range] = *each;
+    if (const auto failed = flush(lock, *range); failed && first) {
+      say(text_of(*failed), "changes of this array are in memory only");
+    } else if (failed) {
+      first = failed;
+    }
+    each = ranges_.upper_bound(start);  // others have come and gone meanwhile
   }
   if (first) throw SystemError(*first);
 }
@@ -464,6 +464,8 @@ void Pager::flush() {
 // Tries every page; the first failure, if any.
 std::optional<SystemError> Pager::flush(std::unique_lock<std::mutex>& lock, Range& range) {
   std::optional<SystemError> first;
+  if (!range.keep_ || !range.writable_) return first;
+  ++range.flushes_;
   for (std::size_t index = 0; index < range.pages_.size(); ++index) {
     Page& page = range.pages_[index];
     changed_.wait(lock, [&] {
@@ -482,21 +484,22 @@ std::optional<SystemError> Pager::flush(std::unique_lock<std::mutex>& lock, Rang
     changed_.notify_all();
     if (code != 0 && !first) first = failure("cannot write back", {&range, index}, code);
   }
-  const std::shared_ptr<Backing> backing = range.backing_;
   lock.unlock();
-  const int code = errno_of(backing->flush());
+  const int code = errno_of(range.backing_->flush());
   lock.lock();
   if (code != 0 && !first) {
-    first = SystemError(code, "cannot make durable what was written", backing->name());
+    first = SystemError(code, "cannot make durable what was written", range.backing_->name());
   }
+  --range.flushes_;
+  changed_.notify_all();
   return first;
 }
 
 void Pager::release(Range& range) {
   if (!here()) return;
   std::unique_lock lock(mutex_);
-  std::optional<SystemError> failed;
-  if (range.keep_ && range.writable_) failed = flush(lock, range);
+  if (std::exchange(range.released_, true)) return;
+  const std::optional<SystemError> failed = flush(lock, range);
   const auto is_here = [&](const Place& place) { return place.range == &range; };
   for (std::deque<Place>* queue : {&demands_, &wishes_}) {
     for (const Place& place : *queue) {
@@ -505,10 +508,12 @@ void Pager::release(Range& range) {
     std::erase_if(*queue, is_here);
   }
   std::erase_if(order_, is_here);  // nothing of it is sent out from now on
+  changed_.notify_all();
   changed_.wait(lock, [&] {
-    return std::none_of(range.pages_.begin(), range.pages_.end(), [](const Page& page) {
-      return page.state == State::arriving || page.state == State::saving;
-    });
+    return range.flushes_ == 0 &&
+           std::none_of(range.pages_.begin(), range.pages_.end(), [](const Page& page) {
+             return page.state == State::arriving || page.state == State::saving;
+           });
   });
   std::erase_if(order_, is_here);
   std::erase_if(staged_, is_here);
@@ -520,7 +525,6 @@ void Pager::release(Range& range) {
   mapped_pages_ -= static_cast<std::int64_t>(range.pages_.size());
   faults_.unwatch(range.data_, range.mapped_bytes_);
   munmap(range.data_, range.mapped_bytes_);
-  range.pager_ = nullptr;
   range.data_ = nullptr;
   changed_.notify_all();
   work_.notify_all();

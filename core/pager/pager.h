@@ -15,8 +15,10 @@
 //  4. A page goes out in three steps: it is protected against writing, so that from there on it is
 //     constant; if dirty it is written back; it is dropped, and writers that waited are woken to
 //     fault once more. Pages arrive protected, and so the first write to each is seen.
-//  5. Nothing here takes the interpreter's lock, so that its holder may wait for a page.
-//  6. A page that cannot be brought in, or for which no other can be sent out, is lost: the reason
+//  5. A range that is released is written back first. It goes when none of its pages is arriving or
+//     saving and no flush of another thread, which waits for pages without the lock, is in it.
+//  6. Nothing here takes the interpreter's lock, so that its holder may wait for a page.
+//  7. A page that cannot be brought in, or for which no other can be sent out, is lost: the reason
 //     goes to standard error and to `error`, and who touches the page gets SIGBUS. Nothing else can
 //     be told to a thread in the midst of a load instruction.
 #pragma once
@@ -178,6 +180,8 @@ class Pager::Range {
   bool keep_ = false;
   // Guarded by the pager's mutex:
   std::vector<Page> pages_;
+  int flushes_ = 0;  // that may wait for a page of it
+  bool released_ = false;
   bool told_ = false;  // that a mover failed
 };
 

@@ -82,6 +82,28 @@ def test_threads_share_pages_that_do_not_fit(tmp_path):
     assert (np.load(tmp_path / "a.npy") == expected).all()
 
 
+def test_arrays_go_while_other_threads_flush_them(tmp_path):
+    with pager(40) as used:
+        over = threading.Event()
+
+        def flush():
+            while not over.is_set():
+                used.flush()
+
+        flushing = [threading.Thread(target=flush) for _ in range(2)]
+        for each in flushing:
+            each.start()
+        for number in range(20):
+            values = used.create(tmp_path / f"{number}.npy", 20_000, "int64")
+            values[:] = number + 1
+            del values
+        over.set()
+        for each in flushing:
+            each.join()
+    for number in range(20):
+        assert (np.load(tmp_path / f"{number}.npy") == number + 1).all()
+
+
 def test_files_of_any_header_and_order_are_opened(tmp_path):
     expected = np.asfortranarray(np.arange(30_000.0).reshape(100, 300))
     np.save(tmp_path / "f.npy", expected)  # its data begin at byte 128
