@@ -124,10 +124,16 @@ std::shared_ptr<Pager::Range> Pager::map(std::shared_ptr<Backing> backing, bool 
   auto range = std::make_shared<Range>();
   const auto nbytes = static_cast<std::size_t>(backing->nbytes());
   range->mapped_bytes_ = (nbytes + system_page - 1) / system_page * system_page;
-  void* data = mmap(nullptr, range->mapped_bytes_, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+  // Where the process locks all that it maps (mlockall), memory that may be used is there at once,
+  // all of it and in zeroes. So it may be used only when it is not locked any more.
+  void* data = mmap(nullptr, range->mapped_bytes_, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) {
-    throw SystemError(errno, "cannot map " + std::to_string(nbytes) + " bytes", backing->name());
+  const bool mapped = data != MAP_FAILED;
+  if (!mapped || munlock(data, range->mapped_bytes_) != 0 ||
+      mprotect(data, range->mapped_bytes_, writable ? PROT_READ | PROT_WRITE : PROT_READ) != 0) {
+    const int code = errno;
+    if (mapped) munmap(data, range->mapped_bytes_);
+    throw SystemError(code, "cannot map " + std::to_string(nbytes) + " bytes", backing->name());
   }
   // Pages of a child of this process would be served by nobody.
   madvise(data, range->mapped_bytes_, MADV_DONTFORK);
@@ -205,7 +211,7 @@ void Pager::answer(const Fault& fault) {
       if (fault.protects) {
         page.dirty = page.again = true;
         ++statistics_.first_writes;
-        faults_.unprotect(range.start(index), range.mapped_length(index));
+        let_write({&range, index});
       } else {
         faults_.wake(range.start(index), range.mapped_length(index));
       }
@@ -270,31 +276,26 @@ void Pager::move() {
 void Pager::serve(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* frame) {
   Range& range = *place.range;
   Page& page = range.pages_[place.index];
-  const bool room = make_room(lock, resident_limit_ - 1);
-  bool there = room;
-  if (room) {
-    ++resident_;
-    statistics_.most_resident = std::max(statistics_.most_resident, resident_);
-    const int code = page.frame == nullptr ? fetch(lock, place, frame) : 0;
-    if (code != 0) complain("cannot bring in", place, code, kNeedsIt);
-    there = code == 0;
-  }
-  if (!there) {
-    if (room) --resident_;
-    if (page.frame != nullptr) free_frames_.push_back(std::exchange(page.frame, nullptr));
-    page.state = State::lost;
-    faults_.poison(range.start(place.index), range.mapped_length(place.index));
-    changed_.notify_all();
-    return;
-  }
+  if (!make_room(lock, resident_limit_ - 1)) return lose(place);
+  ++resident_;
+  statistics_.most_resident = std::max(statistics_.most_resident, resident_);
+  int code = page.frame == nullptr ? fetch(lock, place, frame) : 0;
   const bool protect = range.writable_ && options_.tracks_writes && !page.written;
-  const std::byte* source = page.frame != nullptr ? page.frame : frame;
-  lock.unlock();
-  faults_.fill(range.start(place.index), source, range.mapped_length(place.index), protect);
-  lock.lock();
+  if (code == 0) {
+    const std::byte* source = page.frame != nullptr ? page.frame : frame;
+    lock.unlock();
+    code =
+        faults_.fill(range.start(place.index), source, range.mapped_length(place.index), protect);
+    lock.lock();
+  }
   // A write may have come between: its fault found the page arriving, and waits.
-  if (protect && page.written) {
-    faults_.unprotect(range.start(place.index), range.mapped_length(place.index));
+  if (code == 0 && protect && page.written) {
+    code = faults_.unprotect(range.start(place.index), range.mapped_length(place.index));
+  }
+  if (code != 0) {
+    complain("cannot bring in", place, code, kNeedsIt);
+    --resident_;
+    return lose(place);
   }
   if (page.frame != nullptr) free_frames_.push_back(std::exchange(page.frame, nullptr));
   page.state = State::resident;
@@ -324,8 +325,7 @@ void Pager::read_ahead(std::unique_lock<std::mutex>& lock, const Place& place) {
     page.state = State::absent;
     if (page.wanted) {
       complain("cannot bring in", place, code, kNeedsIt);
-      page.state = State::lost;
-      faults_.poison(place.range->start(place.index), place.range->mapped_length(place.index));
+      lose(place);
     }
   }
   changed_.notify_all();
@@ -375,17 +375,20 @@ bool Pager::make_room(std::unique_lock<std::mutex>& lock, std::int64_t limit) {
     }
     Range& range = *victim.range;
     Page& page = range.pages_[victim.index];
-    if (const int code = save(lock, victim); code != 0) {
-      complain("cannot write back", victim, code, "who needs another page gets a bus error");
-      page.state = State::resident;
+    const char* what = "cannot write back";
+    int code = save(lock, victim);
+    if (code == 0) {
+      what = "cannot drop";
+      lock.unlock();
+      code = faults_.drop(range.start(victim.index), range.mapped_length(victim.index));
+      lock.lock();
+    }
+    if (code != 0) {
+      complain(what, victim, code, "who needs another page gets a bus error");
       order_.push_front(victim);
-      faults_.unprotect(range.start(victim.index), range.mapped_length(victim.index));
-      changed_.notify_all();
+      keep(victim);
       return false;
     }
-    lock.unlock();
-    madvise(range.start(victim.index), range.mapped_length(victim.index), MADV_DONTNEED);
-    lock.lock();
     page.state = State::absent;
     --resident_;
     ++statistics_.evictions;
@@ -420,15 +423,54 @@ int Pager::save(std::unique_lock<std::mutex>& lock, const Place& place) {
   const std::size_t length = range.length(place.index);
   const bool dirty = page.dirty;
   lock.unlock();
-  faults_.protect(range.start(place.index), range.mapped_length(place.index));
-  const iovec whole_page{range.start(place.index), length};
-  const int code = dirty ? errno_of(range.backing_->write(offset_of(place), &whole_page, 1)) : 0;
+  int code = faults_.protect(range.start(place.index), range.mapped_length(place.index));
+  if (code == 0 && dirty) {
+    const iovec whole_page{range.start(place.index), length};
+    code = errno_of(range.backing_->write(offset_of(place), &whole_page, 1));
+  }
   lock.lock();
   if (dirty && code == 0) {
     page.dirty = page.blank = false;
     statistics_.written_bytes += static_cast<std::int64_t>(length);
   }
   return code;
+}
+
+// Ends the saving of a page that stays: a clean one protected, so that its next write is seen.
+void Pager::keep(const Place& place) {
+  Range& range = *place.range;
+  Page& page = range.pages_[place.index];
+  page.state = State::resident;
+  page.dirty = page.dirty || (range.writable_ && !options_.tracks_writes);
+  if (page.dirty) {
+    let_write(place);
+  } else {
+    faults_.wake(range.start(place.index), range.mapped_length(place.index));
+  }
+  changed_.notify_all();
+}
+
+// Lets a resident page be written: where the kernel refuses, nobody ever could.
+void Pager::let_write(const Place& place) {
+  Range& range = *place.range;
+  const int code = faults_.unprotect(range.start(place.index), range.mapped_length(place.index));
+  if (code == 0) return;
+  complain("cannot let be written", place, code, kNeedsIt);
+  std::erase_if(order_, [&](const Place& other) {
+    return other.range == place.range && other.index == place.index;
+  });
+  --resident_;
+  lose(place);
+}
+
+// Gives up a page that holds no place: who touches it gets a bus error.
+void Pager::lose(const Place& place) {
+  Range& range = *place.range;
+  Page& page = range.pages_[place.index];
+  if (page.frame != nullptr) free_frames_.push_back(std::exchange(page.frame, nullptr));
+  page.state = State::lost;
+  faults_.poison(range.start(place.index), range.mapped_length(place.index));
+  changed_.notify_all();
 }
 
 SystemError Pager::failure(const char* what, const Place& place, int code) const {
@@ -473,15 +515,7 @@ std::optional<SystemError> Pager::flush(std::unique_lock<std::mutex>& lock, Rang
     });
     if (page.state != State::resident || !page.dirty) continue;
     const int code = save(lock, {&range, index});
-    page.state = State::resident;
-    page.dirty = code != 0 || !options_.tracks_writes;
-    // Where writes are tracked the page stays protected: its next write makes it dirty again.
-    if (page.dirty) {
-      faults_.unprotect(range.start(index), range.mapped_length(index));
-    } else {
-      faults_.wake(range.start(index), range.mapped_length(index));
-    }
-    changed_.notify_all();
+    keep({&range, index});
     if (code != 0 && !first) first = failure("cannot write back", {&range, index}, code);
   }
   lock.unlock();

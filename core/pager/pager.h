@@ -18,9 +18,11 @@
 //  5. A range that is released is written back first. It goes when none of its pages is arriving or
 //     saving and no flush of another thread, which waits for pages without the lock, is in it.
 //  6. Nothing here takes the interpreter's lock, so that its holder may wait for a page.
-//  7. A page that cannot be brought in, or for which no other can be sent out, is lost: the reason
-//     goes to standard error and to `error`, and who touches the page gets SIGBUS. Nothing else can
-//     be told to a thread in the midst of a load instruction.
+//  7. A page is lost if it cannot be brought in, if no other can be sent out for it, or if the
+//  kernel
+//     does not let it be written: the reason goes to standard error and to `error`, and who touches
+//     the page gets SIGBUS. Nothing else can be told to a thread in the midst of a load
+//     instruction.
 #pragma once
 
 #include <chrono>
@@ -113,6 +115,9 @@ class Pager {
   int save(std::unique_lock<std::mutex>& lock, const Place& place);
   int fetch(std::unique_lock<std::mutex>& lock, const Place& place, std::byte* into);
   SystemError failure(const char* what, const Place& place, int code) const;
+  void keep(const Place& place);
+  void let_write(const Place& place);
+  void lose(const Place& place);
   void complain(const char* what, const Place& place, int code, const char* consequence);
   std::optional<SystemError> flush(std::unique_lock<std::mutex>& lock, Range& range);
   std::byte* take_frame();

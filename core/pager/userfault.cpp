@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -61,6 +62,16 @@ std::string refusal(int code) {
 
 uffdio_range range_of(void* start, std::size_t nbytes) {
   return {reinterpret_cast<std::uintptr_t>(start), nbytes};
+}
+
+int set_protection(int fd, uffdio_range range, std::uint64_t mode) {
+  uffdio_writeprotect wanted{};
+  wanted.range = range;
+  wanted.mode = mode;
+  while (ioctl(fd, UFFDIO_WRITEPROTECT, &wanted) != 0) {
+    if (errno != EAGAIN) return errno;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -122,7 +133,7 @@ std::span<const Fault> UserFault::faults() {
   return {found_, count};
 }
 
-void UserFault::fill(void* start, const void* source, std::size_t nbytes, bool protect) const {
+int UserFault::fill(void* start, const void* source, std::size_t nbytes, bool protect) const {
   uffdio_copy wanted{};
   wanted.dst = reinterpret_cast<std::uintptr_t>(start);
   wanted.src = reinterpret_cast<std::uintptr_t>(source);
@@ -130,31 +141,29 @@ void UserFault::fill(void* start, const void* source, std::size_t nbytes, bool p
   wanted.mode = protect ? UFFDIO_COPY_MODE_WP : 0;
   while (ioctl(fd_, UFFDIO_COPY, &wanted) != 0) {
     // The map of the process changed meanwhile: go on after what was copied.
-    if (errno != EAGAIN) throw SystemError(errno, "the kernel refuses to bring a page in");
+    if (errno != EAGAIN) return errno;
     const std::uint64_t copied = wanted.copy > 0 ? static_cast<std::uint64_t>(wanted.copy) : 0;
     wanted.dst += copied;
     wanted.src += copied;
     wanted.len -= copied;
     wanted.copy = 0;
-    if (wanted.len == 0) return;
+    if (wanted.len == 0) return 0;
   }
+  return 0;
 }
 
-void UserFault::protect(void* start, std::size_t nbytes) const {
-  uffdio_writeprotect wanted{};
-  wanted.range = range_of(start, nbytes);
-  wanted.mode = UFFDIO_WRITEPROTECT_MODE_WP;
-  while (ioctl(fd_, UFFDIO_WRITEPROTECT, &wanted) != 0) {
-    if (errno != EAGAIN) throw SystemError(errno, "the kernel refuses to write-protect a page");
-  }
+int UserFault::protect(void* start, std::size_t nbytes) const {
+  return set_protection(fd_, range_of(start, nbytes), UFFDIO_WRITEPROTECT_MODE_WP);
 }
 
-void UserFault::unprotect(void* start, std::size_t nbytes) const {
-  uffdio_writeprotect wanted{};
-  wanted.range = range_of(start, nbytes);
-  while (ioctl(fd_, UFFDIO_WRITEPROTECT, &wanted) != 0) {
-    if (errno != EAGAIN) throw SystemError(errno, "the kernel refuses to let a page be written");
-  }
+int UserFault::unprotect(void* start, std::size_t nbytes) const {
+  return set_protection(fd_, range_of(start, nbytes), 0);
+}
+
+int UserFault::drop(void* start, std::size_t nbytes) const {
+  if (madvise(start, nbytes, MADV_DONTNEED) == 0) return 0;
+  const bool done = munlock(start, nbytes) == 0 && madvise(start, nbytes, MADV_DONTNEED) == 0;
+  return done ? 0 : errno;
 }
 
 void UserFault::wake(void* start, std::size_t nbytes) const {
@@ -165,7 +174,11 @@ void UserFault::wake(void* start, std::size_t nbytes) const {
 void UserFault::poison(void* start, std::size_t nbytes) const {
   Poison wanted{};
   wanted.range = range_of(start, nbytes);
-  if (!poisons_ || ioctl(fd_, kPoisonRange, &wanted) != 0) std::abort();
+  while (poisons_ && drop(start, nbytes) == 0) {
+    if (ioctl(fd_, kPoisonRange, &wanted) == 0) return;
+    if (errno != EAGAIN) break;  // else a part was done
+  }
+  std::abort();
 }
 
 }  // namespace outgrid

@@ -13,7 +13,8 @@ struct Fault {
   bool protects;  // a write to a page that is there, but write-protected
 };
 
-// All ranges are whole system pages. Throws SystemError where the kernel refuses.
+// All ranges are whole system pages. Making one and `watch` throw SystemError where the kernel
+// refuses; what threads of a pager call returns zero or an errno.
 class UserFault {
  public:
   UserFault();
@@ -29,14 +30,17 @@ class UserFault {
   void unwatch(void* start, std::size_t nbytes) const;
   // The faults that wait now; an empty span when there are none.
   std::span<const Fault> faults();
-  // Brings bytes into an absent range and wakes who waits there; `protect`: against writing.
-  void fill(void* start, const void* source, std::size_t nbytes, bool protect) const;
-  void protect(void* start, std::size_t nbytes) const;
+  // Brings bytes into an absent range and wakes who waits there; `protect`: against writing. Where
+  // the kernel refuses, a part of it may be there.
+  int fill(void* start, const void* source, std::size_t nbytes, bool protect) const;
+  int protect(void* start, std::size_t nbytes) const;
   // Lets writes pass, and wakes who waits there.
-  void unprotect(void* start, std::size_t nbytes) const;
+  int unprotect(void* start, std::size_t nbytes) const;
+  // Makes a range absent, also where the process has locked what it maps.
+  int drop(void* start, std::size_t nbytes) const;
   // Lets who waits there try again.
   void wake(void* start, std::size_t nbytes) const;
-  // Whoever touches the absent range gets SIGBUS; ends the process where the kernel cannot.
+  // Drops a range; whoever touches it gets SIGBUS. Ends the process where the kernel cannot.
   void poison(void* start, std::size_t nbytes) const;
 
  private:

@@ -1,7 +1,8 @@
 // Preloaded into a run: system calls on field files that fail, fall short, wait or get lost.
 //
 // OUTGRID_FAULT = call:kind:from[:count]   call: read, write or sync (of fields), pwrite (of
-// checksums), fsync or rename (of manifests), wake (the sleep of the thread that drives transfers);
+// checksums and pages), fsync or rename (of manifests), wake (the sleep of the thread that drives
+// transfers), fill, protect or drop (of pages);
 // the calls from number `from` on (counted from 0 among those of the same call) are treated as `kind`
 // says, `count` of them.
 //   errno number   the call fails with it and does nothing
@@ -11,7 +12,10 @@
 //   kill           the process ends by SIGKILL, before or after the call
 //   throw          the thread throws (wake only)
 #include <dlfcn.h>
+#include <linux/userfaultfd.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -19,6 +23,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -125,6 +130,21 @@ int eventfd_read(int fd, eventfd_t* value) {
   static const auto call = real<int (*)(int, eventfd_t*)>("eventfd_read");
   if (fault().hits("wake")) throw std::runtime_error("thrown on purpose");
   return call(fd, value);
+}
+int ioctl(int fd, unsigned long request, ...) {
+  static const auto call = real<int (*)(int, unsigned long, ...)>("ioctl");
+  va_list rest;
+  va_start(rest, request);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  const auto act = [=] { return call(fd, request, argument); };
+  if (request == UFFDIO_COPY) return treat("fill", act);
+  return request == UFFDIO_WRITEPROTECT ? treat("protect", act) : act();
+}
+int madvise(void* start, size_t nbytes, int advice) {
+  static const auto call = real<int (*)(void*, size_t, int)>("madvise");
+  const auto act = [=] { return call(start, nbytes, advice); };
+  return advice == MADV_DONTNEED ? treat("drop", act) : act();
 }
 int rename(const char* from, const char* to) {
   static const auto call = real<int (*)(const char*, const char*)>("rename");

@@ -7,6 +7,7 @@ others (`faults.cpp`).
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -259,6 +260,49 @@ def test_all_pagers_are_tried_when_the_process_ends(paged):
     _, said, zeroes = paged("end", f"sync:{errno.EIO}:0")
     failures = [line for line in said if "cannot make durable what was written" in line]
     assert len({re.search(r"\d\.npy", line)[0] for line in failures}) == 3
+    assert zeroes == [0, 0, 0]
+
+
+WALKED = """
+import sys
+import numpy as np
+from outgrid.storage import Pager
+
+used = Pager("256KiB", page=16384)
+values = used.open(sys.argv[1], "r+")
+values[0] += values[1]
+print(values.sum())
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (f"fill:{errno.ENOMEM}:0:1", "bring in .* Cannot allocate memory; who needs the page gets"),
+        (f"fill:{errno.EEXIST}:9:1", "bring in .* File exists; who needs the page gets"),
+        (f"protect:{errno.ENOMEM}:0:1", "let be written .* memory; who needs the page gets"),
+        (f"drop:{errno.EINVAL}:0", "drop .* Invalid argument; who needs another page gets"),
+    ],
+)
+def test_what_the_kernel_refuses_a_pager_is_told_and_loses_a_page(fault, words, tmp_path, shim):
+    np.save(tmp_path / "a.npy", np.arange(200_000))
+    done = subprocess.run(
+        [sys.executable, "-c", WALKED, tmp_path / "a.npy"],
+        env=os.environ | {"LD_PRELOAD": str(shim), "OUTGRID_FAULT": fault},
+        capture_output=True,
+        text=True,
+    )
+    if "refuses userfaultfd" in done.stderr:
+        pytest.skip("the kernel refuses userfaultfd")
+    assert done.returncode in (-signal.SIGBUS, -signal.SIGABRT)
+    assert re.fullmatch(rf"outgrid: cannot {words} a bus error\n", done.stderr)
+    assert done.stdout == ""
+
+
+def test_a_page_that_cannot_be_protected_is_not_written_back(paged):
+    output, said, zeroes = paged("flush", f"protect:{errno.ENOMEM}:0:1")
+    assert re.fullmatch(r"cannot write back the 16384 bytes at offset 0 .*/\d.npy 12\n", output)
+    assert said == []
     assert zeroes == [0, 0, 0]
 
 

@@ -251,6 +251,41 @@ def test_a_child_of_the_process_leaves_what_its_parent_pages_alone(tmp_path):
     assert (kept[-9:] == 8).all()
 
 
+LOCKED = """
+import ctypes, sys
+import numpy as np
+from outgrid.storage import Pager
+
+path, when = sys.argv[1:]
+lock = ctypes.CDLL(None).mlockall
+used = Pager("1MiB", page=16384)
+refused = when == "before" and lock(2)  # MCL_FUTURE
+values = used.open(path, "r+")
+values[:9] += 6
+refused = refused or (when == "after" and lock(1 | 4))  # MCL_CURRENT | MCL_ONFAULT
+assert (values[9:] == np.arange(10, 200_001)).all()
+values[-9:] = 8
+assert used.statistics().evictions > 0
+del values
+used.close()
+print("refused" if refused else "locked")
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_locks_its_memory_pages_all_the_same(tmp_path, when):
+    np.save(tmp_path / "a.npy", np.arange(1, 200_001))
+    command = [sys.executable, "-c", LOCKED, tmp_path / "a.npy", when]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    if "refused" in done.stdout:
+        pytest.skip("this process may not lock its memory")
+    kept = np.load(tmp_path / "a.npy")
+    assert (kept[:9] == np.arange(7, 16)).all()
+    assert (kept[9:-9] == np.arange(10, 199_992)).all()
+    assert (kept[-9:] == 8).all()
+
+
 def test_a_page_that_is_gone_ends_the_process_and_says_why(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100_000))
     done = subprocess.run(
