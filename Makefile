@@ -67,6 +67,13 @@ check-core: setup
 	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
 	    $(CXX) $(CXX_STRICT) -Icore $$source || exit 1; \
 	done
+	# What is compiled for wide vectors shares no function with what is not.
+	[ "$$(uname -m)" != x86_64 ] || for source in $(wildcard core/packing/*_avx*.cpp); do \
+	    object=$$(mktemp); \
+	    $(CXX) -std=c++20 -O1 -mavx512f -Icore -c $$source -o $$object || exit 1; \
+	    shared=$$(nm -C $$object | grep ' W '); rm $$object; \
+	    [ -z "$$shared" ] || { echo "$$source shares: $$shared"; exit 1; }; \
+	done
 	for source in $(TEMPLATES_CHECKED); do for real in float double; do \
 	    $(CXX) $(CXX_STRICT) -march=native -Wno-psabi -I$(TEMPLATES) -DREAL=$$real $$source || exit 1; \
 	done; done

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "packing/packing.h"
 
@@ -17,6 +16,23 @@ enum Prediction : std::uint8_t { kNothing = 0, kAbove = 1, kLine = 2, kPredictio
 
 constexpr std::int64_t kVectorBytes = 64;
 constexpr std::int64_t kAside = 1 << 16;  // the last bytes of a plane, which are copied before
+
+// Numbers on the heap, zeroes at first. Of std::vector the linker would keep one copy for the whole
+// module, and that may be the one for wide vectors, which other processors do not have.
+template <typename Number>
+class Array {
+ public:
+  explicit Array(std::int64_t count) : data_(new Number[static_cast<std::size_t>(count)]()) {}
+  ~Array() { delete[] data_; }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  Number* data() const { return data_; }
+  Number& operator[](std::int64_t index) const { return data_[index]; }
+
+ private:
+  Number* const data_;
+};
 
 // Whole numbers as wide as the items of a plane.
 template <typename Word>
@@ -127,9 +143,9 @@ struct Rows {
 class Source {
  public:
   Source(const std::byte* from, std::int64_t nbytes)
-      : from_(from),
-        kept_(std::max<std::int64_t>(0, nbytes - kAside)),
-        aside_(from + kept_, from + nbytes) {}
+      : from_(from), kept_(std::max<std::int64_t>(0, nbytes - kAside)), aside_(nbytes - kept_) {
+    std::memcpy(aside_.data(), from + kept_, static_cast<std::size_t>(nbytes - kept_));
+  }
 
   void copy(std::int64_t at, std::int64_t nbytes, void* into) const {
     const std::int64_t first = std::clamp<std::int64_t>(kept_ - at, 0, nbytes);
@@ -147,19 +163,19 @@ class Source {
  private:
   const std::byte* from_;
   std::int64_t kept_;
-  std::vector<std::byte> aside_;
+  Array<std::byte> aside_;
 };
 
 // The last two rows that were gone through, and what is kept of the next: of whole vectors.
 template <typename Word>
 struct Near {
   std::int64_t size;
-  std::vector<Word> numbers;
+  Array<Word> numbers;
   Word *row, *above, *upper, *kept, *packed;
 
   explicit Near(const Rows<Word>& rows)
       : size(std::max<std::int64_t>(1, rows.blocks) * Rows<Word>::kBlock),
-        numbers(static_cast<std::size_t>(5 * size)),
+        numbers(5 * size),
         row(numbers.data()),
         above(row + size),
         upper(above + size),
@@ -182,7 +198,7 @@ std::int64_t pack_rows(const Plane& plane, std::byte* into, std::int64_t room,
   std::byte* header = into;
   std::int64_t at = rows.header_bytes(plane.rows);
   if (at >= room) return 0;
-  std::vector<std::int64_t> ends(static_cast<std::size_t>(plane.rows));
+  Array<std::int64_t> ends(plane.rows);
   for (std::int64_t r = 0; r < plane.rows; ++r) {
     std::memcpy(near.row, plane.data + r * plane.stride, static_cast<std::size_t>(plane.row_bytes));
     Prediction best = kNothing;
@@ -209,12 +225,12 @@ std::int64_t pack_rows(const Plane& plane, std::byte* into, std::int64_t room,
       at += nbytes;
       *header++ = static_cast<std::byte>(bits);
     }
-    ends[static_cast<std::size_t>(r)] = at;
+    ends[r] = at;
     near.pass();
   }
   // Where the packed bytes end `margin` before the plane, row r must end before those that follow.
   for (std::int64_t r = 0; r < plane.rows; ++r) {
-    const std::int64_t left = at - ends[static_cast<std::size_t>(r)];
+    const std::int64_t left = at - ends[r];
     const std::int64_t free = (plane.rows - r - 1) * plane.row_bytes;
     if (left > kAside && left + margin > free) return 0;
   }
@@ -227,7 +243,8 @@ bool unpack_rows(const std::byte* from, std::int64_t nbytes, const Plane& plane)
   Near<Word> near(rows);
   std::int64_t at = rows.header_bytes(plane.rows);
   if (at > nbytes) return false;
-  const std::vector<std::byte> header(from, from + at);
+  const Array<std::byte> header(at);
+  std::memcpy(header.data(), from, static_cast<std::size_t>(at));
   const Source source(from, nbytes);
   const std::byte* told = header.data();
   for (std::int64_t r = 0; r < plane.rows; ++r) {
