@@ -255,6 +255,7 @@ for name, make in MAKERS.items():
 """
 
 
+@pytest.mark.skipif("OUTGRID_SANITIZED" in os.environ, reason="its bound starves the sanitizer")
 def test_what_cannot_start_all_its_threads_is_refused_and_leaves_nothing():
     """The stack of a thread takes 8 MiB of what may be mapped: any number of them fails."""
     environment = os.environ | {"GLIBC_TUNABLES": "glibc.pthread.stack_cache_size=0"}
