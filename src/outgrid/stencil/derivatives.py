@@ -37,7 +37,7 @@ def derivatives(expression: Expression, active: Iterable[Expression]) -> dict[Ex
         if node not in depends or node not in bars or not isinstance(node, Operation):
             continue
         for operand, factor in zip(node.operands, _partial(node), strict=True):
-            if operand in depends and factor is not None:
+            if operand in depends and factor is not None and factor != _ZERO:
                 bar = bars.setdefault(operand, {})
                 for rest, scale in _times(bars[node], factor).items():
                     bar[rest] = operation("add", bar[rest], scale) if rest in bar else scale

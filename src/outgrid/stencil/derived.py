@@ -1,6 +1,8 @@
 """Functions that are made of the operations there are: the same values in every executor.
 
 Each takes trees and gives one. What NumPy has by the same name has the same value, to rounding.
+Gradients differentiate the trees: each branch has the derivative too where it is taken, also where
+values are 0 or equal. Where there is none, at the corner of a cone, it is 0.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def _trunc(a: Expression) -> Expression:
 
 
 def _sign(a: Expression) -> Expression:
-    return _where(_lt(_ZERO, a), _ONE, _where(_lt(a, _ZERO), _MINUS_ONE, a))
+    # 0 * a is 0 of the same sign, and NaN, as a is; unlike a it has the derivative 0.
+    flat = _mul(_ZERO, a)
+    return _where(_lt(_ZERO, a), _ONE, _where(_lt(a, _ZERO), _MINUS_ONE, flat))
 
 
 def _floor_divide(a: Expression, b: Expression) -> Expression:
@@ -68,14 +72,23 @@ def _clip(a: Expression, low: Expression, high: Expression) -> Expression:
     return _where(_lt(a, low), low, _where(_lt(high, a), high, a))
 
 
+def _ordered(a: Expression, b: Expression) -> tuple[Expression, Expression]:
+    """The larger one and the smaller one; of equal ones each, which the derivatives tell apart."""
+    return _max(a, b), _min(b, a)
+
+
+def _is_extreme(large: Expression) -> Expression:
+    """Whether a value that is not below 0 is 0 or infinite: nothing is divided by that."""
+    return operation("eq", _add(large, large), large)
+
+
 def _hypot(a: Expression, b: Expression) -> Expression:
     """Scaled by the larger one, so that no square is too large or too small."""
     a, b = _abs(a), _abs(b)
-    large, small = _max(a, b), _min(a, b)
-    ratio = _div(small, large)
+    large, small = _ordered(a, b)
+    ratio = _div(small, _where(_is_extreme(large), _ONE, large))
     length = _mul(large, operation("sqrt", _add(_ONE, _mul(ratio, ratio))))
-    # Equal ones may be 0 or infinite; NaN is less than nothing.
-    length = _where(operation("eq", a, b), _mul(a, Constant(math.sqrt(2))), length)
+    # NaN is less than nothing.
     return _where(operation("ne", a, a), a, length)
 
 
@@ -93,13 +106,19 @@ def _tan(a: Expression) -> Expression:
     return _div(operation("sin", a), operation("cos", a))
 
 
+def _size(a: Expression) -> Expression:
+    """The value without its sign; at 0 it rises, where the derivative of `abs` is 0."""
+    return _where(_lt(a, _ZERO), _neg(a), _add(a, _ZERO))
+
+
 def _arctan2(y: Expression, x: Expression) -> Expression:
     """The angle of the first eighth turn, then of the quarter, the half and the whole one."""
-    up, across = _abs(y), _abs(x)
-    large, small = _max(up, across), _min(up, across)
+    up, across = _size(y), _size(x)
+    large, small = _ordered(up, across)
     # Both 0 is no angle, and both infinite are as good as both 1.
-    same = operation("eq", small, large)
-    whole = _where(same, _where(operation("eq", large, _ZERO), _ZERO, _ONE), _div(small, large))
+    alike = operation("and", operation("eq", small, large), _is_extreme(large))
+    slope = _where(operation("eq", large, _ZERO), _ZERO, _ONE)
+    whole = _div(_where(alike, slope, small), _where(alike, _ONE, large))
     # arctan(t) = pi / 4 + arctan((t - 1) / (t + 1)).
     steep = _lt(Constant(math.tan(math.pi / 8)), whole)
     t = _where(steep, _div(_sub(whole, _ONE), _add(whole, _ONE)), whole)

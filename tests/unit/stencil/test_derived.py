@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import outgrid as og
+from outgrid.stencil.derivatives import derivatives
 from outgrid.stencil.expression import Access, evaluate
-from outgrid.stencil.symbol import FieldSymbol
+from outgrid.stencil.symbol import FieldSymbol, Symbol
 
 RANDOM = np.random.default_rng(4)
 ODD = [0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.3, 1e20, -1e20, np.inf, -np.inf, np.nan, 5e-324]
@@ -104,3 +105,38 @@ def test_the_operators_and_functions_of_python_mean_the_same():
 def test_digits_are_refused():
     with pytest.raises(og.DefinitionError, match="rounds to whole numbers only"):
         round(U, 2)
+
+
+TIES = [0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 0.3, 3.7, -41.0, float(np.tan(np.pi / 8))]
+A, B = (each.ravel() for each in np.meshgrid(TIES, TIES))
+SQUARES = np.where((A == 0) & (B == 0), np.inf, A * A + B * B)
+# (by u, by v) where u is A and v is B; 0 at the corner of a cone, which has none.
+SLOPES = {
+    "sign": (og.sign(U), 0 * A, 0 * A),
+    "clip": (og.clip(U, -2, 1), 1.0 * ((A >= -2) & (A <= 1)), 0 * A),
+    "hypot": (og.hypot(U, V), A / np.sqrt(SQUARES), B / np.sqrt(SQUARES)),
+    "cosh": (og.cosh(U), np.sinh(A), 0 * A),
+    "sinh": (og.sinh(U), np.cosh(A), 0 * A),
+    "tan": (og.tan(U), 1 + np.tan(A) ** 2, 0 * A),
+    "arctan": (og.arctan(U), 1 / (1 + A * A), 0 * A),
+    "arctan2": (og.arctan2(U, V), B / SQUARES, -A / SQUARES),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_derivatives_are_exact_also_where_values_are_0_or_equal(name):
+    symbol, *wanted = SLOPES[name]
+    leaves = [U.expression, V.expression]
+    found = derivatives(symbol.expression, leaves)
+    for leaf, exact in zip(leaves, wanted, strict=True):
+        slope = np.zeros(A.size)
+        for rest, scale in found.get(leaf, {}).items():
+            factors = [scale] if rest is None else [scale, rest]
+            slope += np.prod([values(Symbol(each), A, B) + 0 * A for each in factors], axis=0)
+        np.testing.assert_allclose(slope, exact, rtol=1e-12, atol=1e-14)
+
+
+def test_signs_need_no_states():
+    assert derivatives((U - og.sign(U)).expression, [U.expression]) == {
+        U.expression: derivatives(U.expression, [U.expression])[U.expression]
+    }
