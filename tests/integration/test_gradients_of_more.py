@@ -714,3 +714,21 @@ def test_memory_and_threads_are_given_as_for_runs(tmp_path):
         for n, way in enumerate(ways)
     ]
     assert len({np.asarray(one).tobytes() for one in made}) == 1
+
+
+def test_initial_formulas_may_name_the_axes_of_the_grid(tmp_path):
+    """Of all runs, also those that begin with formulas again."""
+    initial = {"u": "exp(-((depth-80)/30)**2)", "c": "0.1 + depth/5000"}
+    grid = og.Grid(spacing=10.0, names=("depth", "east"), fields={"u": {"units": "m"}})
+    named = og.Problem("wave:2", (12, 9), steps=4, initial=initial, grid=grid)
+    depth = np.arange(12.0)[:, None] * 10 + np.zeros((12, 9))
+    values = {"u": np.exp(-(((depth - 80) / 30) ** 2)), "c": 0.1 + depth / 5000}
+    plain = named.replace(grid=None, initial=values)
+    objective = og.LeastSquares(final={"u": np.zeros((12, 9))})
+    assert og.plan_gradient(named, wrt=["c"], objective=objective).chosen
+    one, other = (
+        og.gradient(problem, objective, wrt=["c", "u"], out=tmp_path / name, adjoint="recompute")
+        for name, problem in (("named", named), ("plain", plain))
+    )
+    for name in ("c", "u"):
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-13)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
             problem.receivers,
             snapshots,
             dtypes=problem.dtypes,
+            grid=problem.grid,
             regions={name: plain(region) for name, region in problem.regions.items()},
         )
 
@@ -424,6 +426,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
             sources=sources,
             receivers=receivers,
             dtypes=dtypes,
+            grid=problem.grid and replace(problem.grid, fields={}),
             regions=self._regions(rule),
         )
 
