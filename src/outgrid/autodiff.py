@@ -84,10 +84,10 @@ def jax_traces(
 ) -> Callable[..., Any]:
     """A function of JAX from what `wrt` names, arrays in that order, to traces.
 
-    Fields have the grid's shape, parameters none. It has a `custom_vjp`, whose backward pass is
-    `og.gradient`, and calls back to the host. Runs lie in folders of `out` until their values are
-    read, beside what is there; `options` are those of `og.gradient`. Raises UsageError where JAX is
-    missing.
+    Fields have the grid's shape, parameters none, profiles one axis. It has a `custom_vjp`, whose
+    backward pass is `og.gradient`, and calls back to the host. Runs lie in folders of `out` until
+    their values are read, beside what is there; `options` are those of `og.gradient`. Raises
+    UsageError where JAX is missing.
     """
     try:
         jax: Any = import_module("jax")
@@ -125,10 +125,10 @@ def torch_traces(
 ) -> Callable[..., Any]:
     """A function of PyTorch from what `wrt` names, tensors in that order, to traces.
 
-    Fields have the grid's shape, parameters none. It is a `torch.autograd.Function`, whose backward
-    pass is `og.gradient`; tensors of a GPU are copied to the host and back. Runs lie in folders of
-    `out` until their values are read, beside what is there; `options` are those of `og.gradient`.
-    Raises UsageError where PyTorch is missing.
+    Fields have the grid's shape, parameters none, profiles one axis. It is a
+    `torch.autograd.Function`, whose backward pass is `og.gradient`; tensors of a GPU are copied to
+    the host and back. Runs lie in folders of `out` until their values are read, beside what is
+    there; `options` are those of `og.gradient`. Raises UsageError where PyTorch is missing.
     """
     try:
         torch: Any = import_module("torch")

@@ -334,7 +334,7 @@ class Misfit:
     def start(self) -> NDArray[np.float64]:
         """The model of the first problem, flat."""
         problem = self.problems[0]
-        parts = [np.asarray(_given(problem, name), float) for name in self.wrt]
+        parts = [_numbers(problem, name) for name in self.wrt]
         shapes = self._shapes()
         filled = [np.broadcast_to(part, shape) for part, shape in zip(parts, shapes, strict=True)]
         return np.concatenate([part.ravel() for part in filled])
@@ -389,6 +389,17 @@ def _given(problem: Problem, name: str) -> Any:
     if name in problem.initial:
         return problem.initial[name]
     return problem.profile_values(name) if name in problem.profiles else problem.parameters[name]
+
+
+def _numbers(problem: Problem, name: str) -> NDArray[np.float64]:
+    """What was given, as numbers. Raises UsageError for a file, a formula or a function."""
+    try:
+        return np.asarray(_given(problem, name), float)
+    except TypeError:
+        raise UsageError(
+            f"the start is made of numbers and arrays, and {name!r} was given as neither: give the "
+            "problem an array, such as np.load(path), or begin with a flat vector of your own"
+        ) from None
 
 
 def _name(flat: Any) -> str:

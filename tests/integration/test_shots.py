@@ -155,3 +155,40 @@ def test_what_does_not_fit_is_refused(tmp_path):
         misfit(np.zeros(3))
     with pytest.raises(UsageError, match="no field or parameter 'v'"):
         og.Misfit(posed(1), objectives(1), wrt=["v"], **given)
+
+
+@og.stencil
+def damped(u, c, *, loss):
+    return 2 * u - u.previous + c * og.laplacian(u) - loss.along("x") * u
+
+
+def test_a_misfit_by_a_profile_is_that_of_the_profile_it_is_given(tmp_path):
+    sponge = {"kind": "sponge", "width": 2}
+    problem = og.Problem(
+        damped,
+        SHAPE,
+        "float64",
+        STEPS,
+        {"loss": "0.1 + 0.01 * x"},
+        sponge,
+        initial={"u": np.random.default_rng(3).normal(size=SHAPE), "c": 0.1},
+        receivers=[og.Receiver("u", (9, 4.5))],
+    )
+    with pytest.raises(UsageError, match="no field or parameter 'sponge_y'"):
+        og.Misfit([problem], objectives(1), wrt=["sponge_y"], out=tmp_path)
+    misfit = og.Misfit([problem], objectives(1), wrt=["loss"], out=tmp_path, **GIVEN)
+    start, far = misfit.start, 1e-5 * np.random.default_rng(4).normal(size=SHAPE[1])
+    np.testing.assert_allclose(start, 0.1 + 0.01 * np.arange(SHAPE[1]))
+    (_, slope), (low, _), (high, _) = (misfit(start + side * far) for side in (0, -1, 1))
+    assert high - low == pytest.approx(2 * slope @ far, rel=1e-6)
+
+
+@pytest.mark.parametrize("given", ["0.1 + 0.001 * x", lambda y, x: 0.1 + 0 * y])
+def test_a_start_that_is_no_array_is_refused(given, tmp_path):
+    (problem,) = posed(1)
+    changed = problem.replace(initial={**problem.initial, "c": given})
+    misfit = og.Misfit([changed], objectives(1), wrt=["c"], out=tmp_path)
+    with pytest.raises(
+        UsageError, match="made of numbers and arrays, and 'c' was given as neither"
+    ):
+        _ = misfit.start

@@ -314,6 +314,12 @@ class Problem:
         values[:] = given
         return values
 
+    @property
+    def given_profiles(self) -> tuple[str, ...]:
+        """The profiles that the problem was given: not those of boundaries and regions."""
+        traced: Stencil = self._given["stencil"]
+        return tuple(dict.fromkeys(profile.name for profile in traced.given_profiles))
+
     def after(self, steps: int) -> "Problem":
         """The same problem with `steps` of its steps made."""
         data = self.to_dict()
