@@ -732,3 +732,26 @@ def test_initial_formulas_may_name_the_axes_of_the_grid(tmp_path):
     )
     for name in ("c", "u"):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-13)
+
+
+@og.stencil
+def squared(u, *, k):
+    flux = og.temporary(u * u, name="flux")
+    return u + k * og.laplacian(flux * u)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "why"),
+    [
+        ({"receivers": [og.Receiver("flux", (4, 5))]}, UsageError, "traces of the receiver"),
+        ({"sources": [og.Source("flux", (4, 5), 1.0)]}, og.DefinitionError, "which has a source"),
+    ],
+)
+def test_points_at_a_temporary_are_refused_before_any_run(changes, kind, why, tmp_path):
+    """Those before this were a KeyError after all runs, and a gradient without the source."""
+    given = {"receivers": [og.Receiver("u", (6, 6))], **changes}
+    problem = og.Problem(squared, (9, 9), steps=3, parameters={"k": 0.1}, initial={"u": 1.0})
+    problem, objective = problem.replace(**given), og.LeastSquares(np.zeros((3, 1)))
+    with pytest.raises(kind, match=f"{why}.*make it a field"):
+        og.gradient(problem, objective, wrt=["u"], out=tmp_path / "g")
+    assert not list(tmp_path.glob("g/*/record.json"))

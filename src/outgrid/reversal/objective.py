@@ -276,6 +276,12 @@ def check(objective: Objective | Cotangents, problem: Problem) -> None:
     if wanted is not None:
         says = f"{problem.steps} steps and {len(problem.receivers)} receivers make"
         _check_shape("traces have", wanted, expected, says)
+        for receiver in problem.receivers:
+            if problem.stencil.field(receiver.field).temporary:
+                raise UsageError(
+                    f"traces of the receiver at {receiver.position} are of {receiver.field!r}, a "
+                    "temporary, and gradients need those of fields: make it a field"
+                )
     snapshots: Sequence[Any] = getattr(objective, "snapshots", ())
     if len(snapshots) > len(problem.snapshots):
         raise UsageError(

@@ -381,6 +381,11 @@ class _Reversal:
 
     def _made_again(self, name: str, back: int) -> str:
         """A temporary of a forward step, made once more of the states that it was made of."""
+        if any(source.field == name for source in self.problem.sources):
+            raise DefinitionError(
+                f"derivatives read the temporary {name!r}, which has a source; gradients make it "
+                "again without what the source adds: make it a field"
+            )
         again = self.names.one(f"{name}_again{back}", "again", name, back)
         if again not in self.made_fields:
             number = self.rule.writer(name)
