@@ -53,6 +53,7 @@ from outgrid.plan.tiling import (
 )
 from outgrid.regular import read_own
 from outgrid.schemes import named_by_depth
+from outgrid.stencil.checks import least_extent
 from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.region import regional
@@ -393,7 +394,7 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     cut, stencil = _cut(problem, room_bytes, most_cells), problem.stencil
     if cut is None:
         return None
-    zeros = {field.name: 0.0 for field in stencil.fields}
+    zeros = {field.name: 0.0 for field in stencil.fields if not field.temporary}
     values: dict[str, Any] = {
         name: parameter_value(problem, name, 0) for name in stencil.parameters
     }
@@ -416,8 +417,8 @@ def _cut(
     if problem.ndim == 3:
         held = room // ITEM_BYTES[problem.dtype]
         cells = held if most_cells is None else min(held, most_cells)
-        fitting = max(LEAST_ROWS, cells // (least * problem.shape[-1]))
-        rows = (min(problem.shape[1], MOST_ROWS, fitting),)
+        wanted = min(MOST_ROWS, max(LEAST_ROWS, cells // (least * problem.shape[-1])))
+        rows = (min(problem.shape[1], max(wanted, least_extent(1, stencil, problem.edges))),)
     shape = (*rows, problem.shape[-1])
     pitch = layout((1, *shape), problem.dtype).pitch_bytes
     planes = room // pitch

@@ -224,18 +224,23 @@ def checked_stencil(stencil: object, ndim: int) -> Stencil:
     return stencil
 
 
+def least_extent(axis: int, stencil: Stencil, edges: Edges) -> int:
+    """Cells along an axis without which a grid has no interior."""
+    rules = {rule for field in stencil.fields for rule in edges.rule(field.name, axis)}
+    # An image is that of cells inside.
+    centred = bool(rules & {"mirror", "odd-mirror"})
+    inside = stencil.radius[axis] + centred if rules != {STORED} else 1
+    return sum(edges.layers[axis]) + max(1, inside)
+
+
 def check_extents(shape: tuple[int, ...], stencil: Stencil, edges: Edges) -> None:
     names = AXES[-len(shape) :]
     for axis, (name, extent, radius) in enumerate(zip(names, shape, stencil.radius, strict=True)):
-        layer = sum(edges.layers[axis])
-        rules = {rule for field in stencil.fields for rule in edges.rule(field.name, axis)}
-        # An image is that of cells inside.
-        centred = bool(rules & {"mirror", "odd-mirror"})
-        inside = max(1, radius + centred if rules != {STORED} else 1)
-        if extent < layer + inside:
+        least = least_extent(axis, stencil, edges)
+        if extent < least:
             raise DefinitionError(
                 f"extent {extent} along {name} in shape {shape} leaves no interior: stencil"
-                f" {stencil.name!r} reaches {radius} cells, so at least {layer + inside} are needed"
+                f" {stencil.name!r} reaches {radius} cells, so at least {least} are needed"
             )
 
 

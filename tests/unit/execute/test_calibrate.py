@@ -85,6 +85,31 @@ def test_tiles_are_measured_as_plans_have_them(monkeypatch):
     assert rates.of(tile_levels(tile, problem), tile) == rates.best(40)
 
 
+@og.stencil
+def flowing(u):
+    q = og.temporary(u[1, 0, 0] - u, name="q")
+    return u + 0.1 * (q - q[-1, 0, 0])
+
+
+@og.stencil
+def far(u):
+    return 0.5 * u + 0.25 * (u[0, -300, 0] + u[0, 300, 0])
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(flowing, (64, 24, 64), "float32", 4, initial={"u": 0.1}),
+        Problem(flowing, (64, 24, 64), "float32", 4, initial={"u": 0.1}).recomputing(["q"]),
+        Problem(far, (60, 1500, 70), "float32", 4, initial={"u": 0.1}),
+    ],
+    ids=["a temporary", "one computed again", "rows far away"],
+)
+def test_whatever_runs_is_measured(problem, monkeypatch):
+    monkeypatch.setattr(module, "_rate", lambda chosen, window, kernel: 1e9)
+    assert measured(problem, 64 << 20).best(4)
+
+
 class Slow:
     """A clock by which updates take long, more so in diamonds of many levels."""
 
