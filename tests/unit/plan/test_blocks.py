@@ -2,6 +2,8 @@ import re
 
 import msgspec.structs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -53,6 +55,35 @@ def test_the_planner_takes_the_blocks_of_table_2(_, domain, block_gib, buffer_gi
     assert found.schedule.depths == (128, 128)
     # Rows have no halo here, since x is not cut.
     assert found.memory.window_bytes <= 2 * block_gib * GIB
+
+
+@given(
+    st.tuples(st.integers(5, 90), st.integers(5, 60)),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.tuples(*2 * (st.builds(Halo, st.integers(0, 3), st.just((1,)), st.just((0,))),)),
+    st.booleans(),
+    st.integers(1, 6),
+)
+def test_blocks_that_are_alike_are_counted_once(extents, core, halos, closes, depth):
+    owned = None if extents[0] % 2 else ((2, extents[0] - 1), (0, extents[1]))
+    blocks = Blocks(*extents, core, halos, ((1, 1), (2, 1)), owned, (closes, False))
+    every = [
+        [blocks.interval(axis, depth, part) for axis in (0, 1)] for part in range(blocks.count())
+    ]
+    reads = [tuple(len(interval.read) for interval in block) for block in every]
+    assert blocks.held(depth) == tuple(map(max, zip(*reads, strict=True)))
+    assert blocks.moved_rows(depth) == blocks.moved_rows(depth, blocks.count())
+    assert blocks.updated_rows(depth) == sum(
+        len(planes.covered(step)) * len(rows.covered(step))
+        for planes, rows in every
+        for step in range(1, depth + 1)
+    )
+
+
+def test_a_grid_of_very_many_blocks_is_planned_at_once():
+    problem = Problem("heat7", (2**31 + 5, 8, 8), "float64", 16, initial={"u": 0.0})
+    options = RunOptions.of(memory="8GiB", scheme="overlapped", tier="direct")
+    assert plan(problem, options, MACHINE, 80 << 20).schedule.blocks.count() > 2**20
 
 
 def test_blocks_cover_the_grid_once_and_read_a_halo_where_the_grid_goes_on():

@@ -9,7 +9,9 @@ the last ones again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from operator import attrgetter, methodcaller
 
 import msgspec
 
@@ -72,9 +74,17 @@ class Blocks(msgspec.Struct, frozen=True):
     def _extent(self, axis: int) -> int:
         return self.rows if axis else self.planes
 
-    def _intervals(self, axis: int, depth: int) -> list[Interval]:
-        """What the blocks along an axis cover."""
-        return [self._interval(axis, depth, index) for index in range(self._count(axis))]
+    def _alike(self, axis: int, depth: int) -> list[tuple[Interval, int]]:
+        """What blocks along an axis cover, each with the number of those that cover as much.
+
+        So do all whose halos end within the grid, and the grid may have very many.
+        """
+        count = self._count(axis)
+        near = 1 + -(-self.halos[axis].cells(depth) // self.core[axis])
+        middle = max(0, count - 2 * near)
+        ends = range(count) if middle == 0 else (*range(near), *range(count - near, count))
+        found = [(self._interval(axis, depth, index), 1) for index in ends]
+        return [*found, (self._interval(axis, depth, near), middle)] if middle else found
 
     def count(self) -> int:
         """Blocks of a sweep."""
@@ -83,17 +93,15 @@ class Blocks(msgspec.Struct, frozen=True):
     def held(self, depth: int) -> tuple[int, int]:
         """(planes, rows) of the largest block with its halo, for sweeps of ``depth`` steps."""
         planes, rows = (
-            max(len(part.read) for part in self._intervals(axis, depth)) for axis in AXES
+            max(len(part.read) for part, _ in self._alike(axis, depth)) for axis in AXES
         )
         return planes, rows
 
     def moved_rows(self, depth: int, first: int | None = None) -> tuple[int, int]:
         """Rows of one level that a sweep, or its ``first`` blocks alone, (read, write)."""
         if first is None:
-            along, across = (self._intervals(axis, depth) for axis in AXES)
-            read = sum(len(part.read) for part in along) * sum(len(part.read) for part in across)
-            written = sum(len(part.cells) for part in along)
-            return read, written * sum(len(part.cells) for part in across)
+            every = [self._alike(axis, depth) for axis in AXES]
+            return _rows(every, attrgetter("read")), _rows(every, attrgetter("cells"))
         read = written = 0
         for part in range(first):
             planes, rows = (self.interval(axis, depth, part) for axis in AXES)
@@ -103,12 +111,13 @@ class Blocks(msgspec.Struct, frozen=True):
 
     def updated_rows(self, depth: int) -> int:
         """Rows that all steps of a sweep update, those of halos included."""
-        every = [self._intervals(axis, depth) for axis in AXES]
-        updated = 0
-        for step in range(1, depth + 1):
-            planes, rows = (sum(len(part.covered(step)) for part in parts) for parts in every)
-            updated += planes * rows
-        return updated
+        every = [self._alike(axis, depth) for axis in AXES]
+        return sum(_rows(every, methodcaller("covered", step)) for step in range(1, depth + 1))
+
+
+def _rows(every: list[list[tuple[Interval, int]]], cells: Callable[[Interval], range]) -> int:
+    """The rows in all blocks, of which each axis has so many of some cells."""
+    return math.prod(sum(count * len(cells(part)) for part, count in parts) for parts in every)
 
 
 def paper_block_bytes(block: tuple[int, int, int], depth: int, item_bytes: int) -> int:
