@@ -124,6 +124,23 @@ class Boundary:
             number = getattr(self, name)
             if number is not None:
                 self._check_number(name, number)
+        self._check_nesting()
+
+    def _check_nesting(self) -> None:
+        """Raise DefinitionError for what is said in the midst of a face or field."""
+        for name, face in self.faces:
+            if face.faces or face.fields:
+                inner = (face.faces or face.fields)[0][0]
+                raise DefinitionError(
+                    f"the boundary of {name} says something of {inner!r}, and it holds for all "
+                    f'fields of this face: write {{"fields": {{FIELD: {{{name!r}: ...}}}}}}'
+                )
+        for name, own in self.fields:
+            if own.fields:
+                raise DefinitionError(
+                    f"the boundary of {name!r} says something of {own.fields[0][0]!r}: write both "
+                    "side by side in fields"
+                )
 
     def _check_number(self, name: str, number: object) -> None:
         taken = OWN.get(self.kind or "", ())
