@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from outgrid.codegen.rolling import carried
-from outgrid.codegen.statements import Inputs, Statements, Work, roots
-from outgrid.stencil.expression import Access, Expression, nodes, substitute_all
+from outgrid.codegen.rolling import Carried, carried
+from outgrid.codegen.statements import LARGEST_VECTOR_BYTES, Inputs, Statements, Work, roots
+from outgrid.stencil.expression import Access, Expression, flops, nodes, substitute_all
 from outgrid.stencil.model import Assignment
 
 __all__ = ["Carrying"]
 
 BUFFER_BYTES = 16 << 10  # of all values: half of a first level
+LEAST_VECTORS = 4  # of a part of a row for which there are buffers
 
 
 class Carrying:
@@ -20,7 +21,7 @@ class Carrying:
 
     def __init__(self, statements: Statements, work: Work, carries: bool) -> None:
         self._statements, self._work = statements, work
-        self._values = carried(roots(work)) if carries else ()
+        self._values = _dearest(carried(roots(work))) if carries else ()
         self.carries = bool(self._values)  # whether there are any
         self._kept = [Access(f"carried{n}", 0, (0, 0, 0)) for n in range(len(self._values))]
         known: dict[Expression, Expression] = {
@@ -84,3 +85,10 @@ class Carrying:
     @staticmethod
     def _store(number: int, value: str) -> str:
         return f"store(carried[{number}] + (x - from), {value});"
+
+
+def _dearest(values: tuple[Carried, ...]) -> tuple[Carried, ...]:
+    """Those that take the most operations, so many that buffers hold some vectors of each."""
+    most = BUFFER_BYTES // (LEAST_VECTORS * LARGEST_VECTOR_BYTES)
+    dearest = sorted(values, key=lambda value: flops(value.made), reverse=True)[:most]
+    return tuple(value for value in values if value in dearest)

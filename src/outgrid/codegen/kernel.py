@@ -17,7 +17,7 @@ from outgrid.codegen.names import Names
 from outgrid.codegen.reducing import Reductions
 from outgrid.codegen.rows import Rows
 from outgrid.codegen.slab import structure
-from outgrid.codegen.statements import Statements
+from outgrid.codegen.statements import LARGEST_VECTOR_BYTES, Statements
 from outgrid.errors import DefinitionError
 from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.plan.schedule.lifetime import dependences
@@ -26,7 +26,6 @@ from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import accesses
 from outgrid.stencil.model import Stencil
 
-LARGEST_VECTOR_BYTES = 64
 ENTRY = """\
 extern "C" int outgrid_advance(const Slab* slab) { return advance<Stencil>(*slab); }
 """

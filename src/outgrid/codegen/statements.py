@@ -19,6 +19,8 @@ from outgrid.stencil.expression import (
 )
 from outgrid.stencil.model import Assignment
 
+LARGEST_VECTOR_BYTES = 64  # of any processor
+
 Work = list[tuple[int, Assignment]]
 """What is assigned, plane by plane."""
 Inputs = dict[tuple[str, int, int], str]

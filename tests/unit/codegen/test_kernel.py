@@ -653,6 +653,17 @@ def test_long_rows_carry_their_values_in_parts(monkeypatch):
     assert found.tobytes() == wanted.tobytes()
 
 
+def test_no_more_values_are_carried_than_buffers_hold_vectors_of(monkeypatch):
+    problem = problem_of(flows, (9, 8, 150), "float32", 4, k=0.3)
+    arrays = random_arrays(problem)
+    wanted = baseline(problem, arrays)["u"]
+    monkeypatch.setattr(carrying, "BUFFER_BYTES", 4 * 64 * 3)
+    source = generate(problem.stencil, "float32", problem.edges)
+    assert re.findall(r"kValues = (\d+)", source) == ["3", "2", "1"]
+    found = advance(problem, arrays, build(source, find_compiler()), depth=4, tile_rows=6)["u"]
+    assert found.tobytes() == wanted.tobytes()
+
+
 def build_for(source, monkeypatch, command, *flags):
     """Compiled by another compiler, or for another processor."""
     dropped = ("-march=native", "-mprefer-vector-width=512")
