@@ -163,7 +163,8 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
         for group in groups
     ]
     windows = [Window(resident) for _ in range(machine.cores)]
-    _fill(resident, windows, {*mask_fields(problem.stencil), *problem.regions})
+    masks = mask_fields(problem.stencil, problem.dtype)
+    _fill(resident, windows, {*masks, *problem.regions})
 
     def work(chosen: Plan, window: Window, steps: int) -> None:
         for first in range(0, steps, CALL_STEPS):

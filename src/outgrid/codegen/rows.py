@@ -74,12 +74,14 @@ class Rows:
             return frozenset()
         constant = (f.name for f in self.names.stencil.fields if not f.evolving)
         plain = [f for f in constant if not (self.names.image(f, "y") or self.names.sign(f, "z"))]
-        return masks((a.expression for a in self.names.stages[stage]), plain)
+        wanted = (a.expression for a in self.names.stages[stage])
+        return masks(wanted, plain, self.names.dtype)
 
     def _folded(self, stage: int, planes: int) -> Work:
         """What rows are updated with where all masks are +0."""
         stage_work = self.names.stages[stage]
-        made = folded((a.expression for a in stage_work), self.masks[stage])
+        wanted = (a.expression for a in stage_work)
+        made = folded(wanted, self.masks[stage], self.names.dtype)
         assignments = (Assignment(a.field, e) for a, e in zip(stage_work, made, strict=True))
         return self.statements.moved(tuple(assignments), stage, planes)
 

@@ -212,7 +212,8 @@ class _Trials:
             if self._window is None:
                 touch = functools.partial(self.kernel.touch, chosen)
                 self._window = Window(chosen, touch)
-                self._window.fill(np.random.default_rng(0), mask_fields(self.small.stencil))
+                masks = mask_fields(self.small.stencil, self.small.dtype)
+                self._window.fill(np.random.default_rng(0), masks)
             own = Kernel.of(self.kernel.library, self.small, chosen.depth)
             own = replace(own, absence=self.absence)
             rate = _rate(chosen, self._window, own)

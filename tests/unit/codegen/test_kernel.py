@@ -414,6 +414,7 @@ def masked(u, kind, *, k=0.1):
     total = u * (1 - kind[0, 1, -2])
     for place in beside:
         total = total + k * where(~(kind[place] > 0), u[place], 2 * u)
+    total = where(kind < 1e-50, total, -total)  # in float32 the number is 0
     return where(u > 0.25, total, where((kind <= 0) & (kind[0, 2, 0] < 1), u, k * total))
 
 

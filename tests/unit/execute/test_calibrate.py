@@ -278,8 +278,8 @@ def test_masks_are_zero_where_rates_are_measured_as_they_are_nearly_everywhere(m
     def unused(u, kind, c):
         return {"u": c * kind * u}
 
-    assert mask_fields(og.stencil(walls).trace(2)) == {"kind"}
-    assert mask_fields(og.stencil(unused).trace(2)) == set()
+    assert mask_fields(og.stencil(walls).trace(2), "float64") == {"kind"}
+    assert mask_fields(og.stencil(unused).trace(2), "float64") == set()
 
 
 def test_rates_are_those_of_cells_in_and_outside_of_regions(monkeypatch):
