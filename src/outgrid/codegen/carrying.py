@@ -23,7 +23,8 @@ class Carrying:
         self._statements, self._work = statements, work
         self._values = _dearest(carried(roots(work))) if carries else ()
         self.carries = bool(self._values)  # whether there are any
-        self._kept = [Access(f"carried{n}", 0, (0, 0, 0)) for n in range(len(self._values))]
+        # No field has such a name, with a blank in it.
+        self._kept = [Access(f"carried {n}", 0, (0, 0, 0)) for n in range(len(self._values))]
         known: dict[Expression, Expression] = {
             value.used: kept for value, kept in zip(self._values, self._kept, strict=True)
         }

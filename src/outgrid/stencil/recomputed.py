@@ -49,8 +49,11 @@ Offsets = frozenset[tuple[int, ...]]
 Box = tuple[range, ...]
 FARTHEST = 200  # cells along a row from which a cell may follow without what is kept
 MOST_MADE = 32  # times that a cell may need temporaries
-INSIDE = "inside"
-"""A profile along rows that generated code alone has: 1 in cells that are updated, else 0."""
+INSIDE = "inside a row"
+"""A profile along rows that generated code alone has: 1 in cells that are updated, else 0.
+
+No profile of a stencil has such a name, with blanks in it.
+"""
 
 
 def recomputing(stencil: Stencil, names: Iterable[str]) -> Stencil:

@@ -36,7 +36,9 @@ from outgrid.stencil.expression import (
 )
 from outgrid.stencil.model import Assignment, Field, Stage, Stencil
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.recomputed import recomputing
 from outgrid.stencil.symbol import absolute, exp, maximum, minimum, sin, sqrt, step, tanh, where
+from outgrid.stencil.temporary import temporary
 from outgrid.testing.reference import reference_with_bound, run_reference
 
 TINY = {"float32": np.finfo("f4").smallest_subnormal, "float64": np.finfo("f8").smallest_subnormal}
@@ -750,6 +752,32 @@ def test_the_same_stencil_has_the_same_source_whatever_it_is_called():
     assert text != generate(first, "float64")
     # Neither the grid nor values of parameters are part of it.
     assert "0.3" not in text
+
+
+def test_names_of_a_stencil_are_none_that_kernels_make_up():
+    def carrying_rows(name):
+        def rule(u, *, k):
+            x = temporary(k * u, name=name)
+            along = x[0, 1, 0] - x
+            flow = tanh(along) * exp(-along * along) + along / sqrt(1 + along * along)
+            return u + (flow - flow[0, -1, 0]) * x
+
+        return stencil(ndim=3)(rule).trace(3)
+
+    def again(rule):
+        return recomputing(stencil(ndim=3)(rule).trace(3), ["temporary1"])
+
+    def source(rule):
+        return generate(rule, "float64").partition("\n")[2]  # without the digest
+
+    wanted = source(carrying_rows("x"))
+    assert "store(carried[0]" in wanted
+    assert source(carrying_rows("carried0")) == wanted
+    wanted = source(again(lambda u, *, k: u + temporary(k.along("x") * u)[0, 0, 1]))
+    assert "inside_row<" in wanted
+    assert (
+        source(again(lambda u, *, inside: u + temporary(inside.along("x") * u)[0, 0, 1])) == wanted
+    )
 
 
 def test_names_that_mean_something_in_another_language_do_no_harm():
