@@ -17,9 +17,9 @@ from outgrid.codegen.names import Names
 from outgrid.codegen.reducing import Reductions
 from outgrid.codegen.rows import Rows
 from outgrid.codegen.slab import structure
-from outgrid.codegen.statements import LARGEST_VECTOR_BYTES, Statements
+from outgrid.codegen.statements import Statements, farthest_read
 from outgrid.errors import DefinitionError
-from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
+from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.schedule.lifetime import dependences
 from outgrid.plan.tiling import column_slope, tile_slope
 from outgrid.stencil.boundary import Edges
@@ -44,7 +44,7 @@ def generate(
     Exports ``int outgrid_advance(const Slab*)``. Raises DefinitionError for a stencil that the
     generator does not cover.
     """
-    farthest = (GUARD_BYTES - 2 * LARGEST_VECTOR_BYTES) // ITEM_BYTES[dtype]
+    farthest = farthest_read(dtype)
     if stencil.radius[-1] > farthest:
         raise DefinitionError(
             f"stencil {stencil.name!r} reads {stencil.radius[-1]} cells away along x; kernels in "

@@ -20,7 +20,7 @@ from outgrid.codegen.masks import folded, masks
 from outgrid.codegen.names import Names, passes_caches
 from outgrid.codegen.outside import Outside
 from outgrid.codegen.rolling import Family, families
-from outgrid.codegen.statements import Inputs, Statements, Work, roots
+from outgrid.codegen.statements import Inputs, Statements, Work, farthest_read, roots
 from outgrid.codegen.two_loops import two_loops
 from outgrid.codegen.waist import waist
 from outgrid.stencil.expression import Access, Expression, accesses, nodes, profiles
@@ -152,7 +152,7 @@ class Rows:
                 for stage in range(len(self.names.stages))
                 for planes in self.groups(stage)
                 for rows, _, work in self._works(stage, planes)
-                for family in families(roots(rows._carrying(work, stage, planes).left))
+                for family in rows._rolled(rows._carrying(work, stage, planes))
                 for cut in family.cuts.values()
             ),
             default=1,
@@ -293,7 +293,7 @@ class Rows:
         wide = self.vectors[stage] > 1
         ends = self.faces.ends_of_row(stage, planes)
         carrying = self._carrying(work, stage, planes)
-        rolled = () if wide or self.narrow else families(roots(carrying.left))
+        rolled = () if wide or self.narrow else self._rolled(carrying)
         if wide:
             loop = self._block_loop(work, inputs, self.vectors[stage], ends)
         elif self.narrow and not ends:
@@ -339,6 +339,20 @@ class Rows:
         turned = self.names.edged and any(self.faces.turned(planes))
         carries = self.names.stencil.ndim == 3 and self.vectors[stage] == 1 and not turned
         return Carrying(self.statements, work, carries)
+
+    def _rolled(self, carrying: Carrying) -> tuple[Family, ...]:
+        """The values that are computed ahead, as far as the farthest cut of any of them.
+
+        From there they read as far as a cell is read at, so each of the two ways takes half of what
+        may be read beyond a row. Values with longer ones are computed in their places.
+        """
+        most = farthest_read(self.names.dtype) // 2
+
+        def near(family: Family) -> bool:
+            read = (access.offset[-1] for access in accesses(family.expression))
+            return all(-most <= way <= most for way in (*family.cuts.values(), *read))
+
+        return tuple(filter(near, families(roots(carrying.left))))
 
     def _loop(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from outgrid.codegen.names import Names
 from outgrid.codegen.walk import walk
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES
 from outgrid.stencil.expression import (
     Access,
     Constant,
@@ -25,6 +26,14 @@ Work = list[tuple[int, Assignment]]
 """What is assigned, plane by plane."""
 Inputs = dict[tuple[str, int, int], str]
 """Names of the planes read, by (field, version, plane offset)."""
+
+
+def farthest_read(dtype: str) -> int:
+    """How many cells along x a cell may read beyond a row: as many as lie in the window's guard.
+
+    Two vectors of it are left for rounding such a way up to whole vectors, and for the last one.
+    """
+    return (GUARD_BYTES - 2 * LARGEST_VECTOR_BYTES) // ITEM_BYTES[dtype]
 
 
 class Statements:

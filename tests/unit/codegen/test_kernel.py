@@ -17,6 +17,7 @@ from outgrid.codegen import carrying, rows
 from outgrid.codegen import masks as masking
 from outgrid.codegen.kernel import generate
 from outgrid.codegen.names import ring_order
+from outgrid.codegen.statements import farthest_read
 from outgrid.codegen.waist import waist
 from outgrid.config import RunOptions
 from outgrid.definition import stencil
@@ -808,3 +809,24 @@ def test_a_reach_along_x_beyond_the_guard_of_the_window_is_refused(dtype, farthe
     assert (found == run_reference(problem, arrays)["u"]).all()
     with pytest.raises(DefinitionError, match=f"reads {farthest + 1} cells .* reach {farthest}"):
         generate(rule_of(farthest + 1), dtype)
+
+
+@pytest.mark.parametrize(("dtype", "reach"), [("float64", 490), ("float32", 700)])
+def test_what_is_computed_ahead_reads_within_the_guard_of_the_window(dtype, reach):
+    @stencil(name="far", ndim=3)
+    def rule(u):
+        near = 0.1 * (u[1, 0, -1] + u[1, 0, 0] + u[1, 0, 1])
+        wide = 0.1 * (u[0, 0, -reach] + u + u[0, 0, reach])
+        right = 0.01 * ((u[0, 1, reach] + u[0, 1, reach - 1]) + u[0, 1, reach - 2])
+        left = 0.01 * ((u[0, -1, -reach] + u[0, -1, 1 - reach]) + u[0, -1, 2 - reach])
+        return (near + wide) + (right + left)
+
+    problem = problem_of(rule, (5, 5, 2 * reach + 20), dtype)
+    source = generate(problem.stencil, dtype)
+    ahead = re.findall(r"\+ next(?: [+-] \d+ \* stride)?(?: [+-] (\d+))?\)", source)
+    (cut,) = re.findall(r"kReach = \((\d+)", source)
+    assert int(cut) + max(int(column or 0) for column in ahead) <= farthest_read(dtype)
+    arrays = random_arrays(problem)
+    found = advance(problem, arrays, build(source, find_compiler()))["u"]
+    reference, bounds = reference_with_bound(problem, arrays)
+    assert (np.abs(found - reference["u"]) <= 2 * bounds["u"]).all()
