@@ -141,10 +141,7 @@ def test_ends_and_signs_are_those_of_the_standard(compiled):
 def test_powers_end_like_those_of_the_library(compiled):
     dtype, library = compiled
     ends = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e30]
-    bases, exponents = (np.ravel(each) for each in np.meshgrid(ends, ends))
-    # The library takes (-1)**inf for 1; a cell that has come so far is lost.
-    kept = ~((bases == -1) & np.isinf(exponents))
-    bases, exponents = (each[kept].astype(dtype) for each in (bases, exponents))
+    bases, exponents = (np.ravel(each).astype(dtype) for each in np.meshgrid(ends, ends))
     with np.errstate(all="ignore"):
         wanted = np.power(bases, exponents)
     found = evaluate(library, "pow", bases, exponents)

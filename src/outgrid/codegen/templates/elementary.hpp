@@ -186,7 +186,8 @@ OG_INLINE V pow_of(V x, V y) {
   found = choose((x < 0) & negated(whole | end), real_of(M{} + kNotANumber), found);
   found = choose(odd, real_of(bits_of(found) ^ (bits_of(x) & kSign)), found);
   found = choose((x != x) | (y != y), x + y, found);
-  return choose((y == 0) | (x == kOne), all(kOne), found);
+  const Truth one = (y == 0) | (x == kOne) | ((size == kOne) & (y_size == infinite));
+  return choose(one, all(kOne), found);
 }
 
 // For large angles: their bits times those of 2 / pi that decide upon the quarter and what is left.
