@@ -589,6 +589,7 @@ PARTS = {
     "peers": peers_table,
     "yask": partial(peers_table, "peers-yask"),
     "yaskxeon": partial(peers_table, "peers-yask-xeon"),
+    "yaskheat7": partial(peers_table, "peers-yask-heat7-xeon"),
     "soak": soak_table,
     "memory": memory_table,
     **{paper.page: partial(paper_table, paper) for paper in (*PAPERS, OWN)},
