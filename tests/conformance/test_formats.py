@@ -53,6 +53,15 @@ def hdf5_chunks(folder):
     return InputFile(folder / "m.hdf5")
 
 
+def hdf5_of_kind(folder, kind, stored):
+    """Numbers in one piece, which the library converts to the ``kind`` of the file."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "m.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple(SHAPE))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, stored)
+    return InputFile(folder / "m.h5"), stored
+
+
 def hdf5_of_another_type(folder):
     """Numbers of bfloat16 in one piece, which the library gives as float32."""
     h5py = pytest.importorskip("h5py")
@@ -61,10 +70,7 @@ def hdf5_of_another_type(folder):
     kind.set_size(2)
     kind.set_ebias(127)
     stored = (VALUES.view("u4") & 0xFFFF0000).view("f4")
-    with h5py.File(folder / "m.h5", "w") as file:
-        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple(SHAPE))
-        made.write(h5py.h5s.ALL, h5py.h5s.ALL, stored)
-    return InputFile(folder / "m.h5"), stored
+    return hdf5_of_kind(folder, kind, stored)
 
 
 def hdf5_of_12_bits(folder):
@@ -73,10 +79,7 @@ def hdf5_of_12_bits(folder):
     kind.set_precision(12)
     kind.set_offset(4)
     stored = np.round(VALUES * 100).astype("i2")
-    with h5py.File(folder / "m.h5", "w") as file:
-        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple(SHAPE))
-        made.write(h5py.h5s.ALL, h5py.h5s.ALL, stored)
-    return InputFile(folder / "m.h5"), stored
+    return hdf5_of_kind(folder, kind, stored)
 
 
 def netcdf4(folder):

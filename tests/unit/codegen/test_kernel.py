@@ -646,26 +646,25 @@ def test_what_lies_beyond_a_face_is_the_same_in_every_order(name, faces, dtype):
             assert found[field].tobytes() == values.tobytes(), (field, options)
 
 
-def test_long_rows_carry_their_values_in_parts(monkeypatch):
+def carried_in(buffer_bytes, monkeypatch):
+    """The source of a kernel with buffers of that size, which gives the same bytes."""
     problem = problem_of(flows, (9, 8, 150), "float32", 4, k=0.3)
     arrays = random_arrays(problem)
     wanted = baseline(problem, arrays)["u"]
-    monkeypatch.setattr(carrying, "BUFFER_BYTES", 4 * 8 * 64)
+    monkeypatch.setattr(carrying, "BUFFER_BYTES", buffer_bytes)
     source = generate(problem.stencil, "float32", problem.edges)
-    assert "2048 / sizeof(V)" in source
     found = advance(problem, arrays, build(source, find_compiler()), depth=4, tile_rows=6)["u"]
     assert found.tobytes() == wanted.tobytes()
+    return source
+
+
+def test_long_rows_carry_their_values_in_parts(monkeypatch):
+    assert "2048 / sizeof(V)" in carried_in(4 * 8 * 64, monkeypatch)
 
 
 def test_no_more_values_are_carried_than_buffers_hold_vectors_of(monkeypatch):
-    problem = problem_of(flows, (9, 8, 150), "float32", 4, k=0.3)
-    arrays = random_arrays(problem)
-    wanted = baseline(problem, arrays)["u"]
-    monkeypatch.setattr(carrying, "BUFFER_BYTES", 4 * 64 * 3)
-    source = generate(problem.stencil, "float32", problem.edges)
+    source = carried_in(4 * 64 * 3, monkeypatch)
     assert re.findall(r"kValues = (\d+)", source) == ["3", "2", "1"]
-    found = advance(problem, arrays, build(source, find_compiler()), depth=4, tile_rows=6)["u"]
-    assert found.tobytes() == wanted.tobytes()
 
 
 def build_for(source, monkeypatch, command, *flags):
