@@ -11,7 +11,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
 from outgrid.execute.packing import packed
-from outgrid.execute.required import NOT_DIRECT, NOT_LOCKED
+from outgrid.execute.required import NOT_DIRECT, NOT_LOCKED, refusal
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival, Ring
@@ -203,7 +203,7 @@ class Files:
         if wanted in self.options.require:
             self.transfers.close()
             self.close()
-            raise StoreError(f"{what}, but the run requires {wanted}", path=self.folder.scratch)
+            raise refusal(wanted, what, self.folder.scratch)
         self.fallbacks.append(what)
 
     def _apart(self, opener: Opener, path: Path, field: str) -> Store:

@@ -12,12 +12,17 @@ from outgrid.execute.window import ring_bytes
 from outgrid.plan.model import Plan
 from outgrid.storage import is_device, takes_direct
 
-__all__ = ["NOT_DIRECT", "NOT_LOCKED", "check_required"]
+__all__ = ["NOT_DIRECT", "NOT_LOCKED", "check_required", "refusal"]
 
 NOT_DIRECT = "the file system refused O_DIRECT: the page cache is used"
 NOT_LOCKED = "the system may swap the window out"
 
 MAP_LOCKED = 0x2000  # as asm-generic/mman.h has it
+
+
+def refusal(wanted: str, what: str, path: Path) -> StoreError:
+    """The error of a run that requires what is ``wanted``, and would have ``what`` instead."""
+    return StoreError(f"{what}, but the run requires {wanted}", path=path)
 
 
 def check_required(chosen: Plan, options: RunOptions, scratch: Path) -> None:
@@ -29,7 +34,7 @@ def check_required(chosen: Plan, options: RunOptions, scratch: Path) -> None:
     if "direct" in options.require and chosen.store_tier == "direct":
         for place in options.places or (scratch,):
             if not (is_device(place) or takes_direct(existing(place))):
-                raise StoreError(f"{NOT_DIRECT}, but the run requires direct", path=place)
+                raise refusal("direct", NOT_DIRECT, place)
     if "mlock" in options.require and chosen.schedule.rings:
         nbytes = sum(ring_bytes(chosen, number) for number in range(len(chosen.schedule.rings)))
         try:

@@ -264,9 +264,9 @@ def durable(out: Path) -> Durable:
 
 
 def runs_in(out: Path) -> frozenset[str]:
-    """Names of the unfinished runs in a folder: that of one process, or each rank's."""
+    """Names of the unfinished runs in a folder, see `OnDisk`."""
     with suppress(Error):  # a folder of something else
-        return frozenset(share.manifest.run for share in on_disk(out).shares)
+        return on_disk(out).runs
     return frozenset()
 
 
@@ -277,7 +277,7 @@ def what_is_left(out: Path, former: Collection[str] = ()) -> str:
     """
     with suppress(Error):  # a folder of something else
         run = on_disk(out)
-        if is_unfinished(run) and run.manifest.steps_done >= 0 and runs_in(out).isdisjoint(former):
+        if is_unfinished(run) and run.manifest.steps_done >= 0 and run.runs.isdisjoint(former):
             return how_far(run.manifest)
     return ""
 
@@ -305,6 +305,11 @@ class OnDisk(msgspec.Struct, frozen=True):
     shares: tuple[Share, ...]
     strays: tuple[Share, ...]
     bare: tuple[Path, ...]
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """Names of the unfinished runs: that of one process, or each rank's."""
+        return frozenset(share.manifest.run for share in self.shares)
 
     @property
     def manifest(self) -> Manifest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -85,10 +84,10 @@ def _frames(
 def stamps_of(paths: Sequence[str]) -> Stamps:
     """What changes when one of the files of a series is written. Raises StoreError."""
     try:
-        every = [os.stat(path) for path in paths]
+        every = [Uncopied.of(Path(path), 0) for path in paths]
     except OSError as error:
         raise StoreError("cannot read", path=error.filename, errno=error.errno) from error
-    return tuple((status.st_size, status.st_mtime_ns) for status in every)
+    return tuple((one.nbytes, one.written_ns) for one in every)
 
 
 def check_stamps(name: str, paths: Sequence[str], stamps: Stamps) -> None:
