@@ -19,9 +19,8 @@
 //     saving and no flush of another thread, which waits for pages without the lock, is in it.
 //  6. Nothing here takes the interpreter's lock, so that its holder may wait for a page.
 //  7. A page is lost if it cannot be brought in, if no other can be sent out for it, or if the
-//  kernel
-//     does not let it be written: the reason goes to standard error and to `error`, and who touches
-//     the page gets SIGBUS. Nothing else can be told to a thread in the midst of a load
+//     kernel does not let it be written: the reason goes to standard error and to `error`, and who
+//     touches the page gets SIGBUS. Nothing else can be told to a thread in the midst of a load
 //     instruction.
 #pragma once
 
