@@ -93,7 +93,12 @@ class ChipUpdate:
     def _row(self, row: int, loaded: dict[str, str]) -> Iterator[str]:
         """Those of one row, where other rows have ``loaded`` some cells."""
         values: dict[Expression, str] = {}
-        prefix, place = f"r{row}_", {"z": "z", "y": f"y + {row}", "x": "x"}
+        # Threads at the edges of a tile have cells outside the grid, where profiles are not.
+        place = {
+            axis: f"updated[{row}] ? {at} : 0"
+            for axis, at in (("z", "z"), ("y", f"y + {row}"), ("x", "x"))
+        }
+        prefix = f"r{row}_"
 
         def read(access: Access) -> Generator[str, None, str]:
             if access in self.beside:

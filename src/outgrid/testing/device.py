@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
+import os
 import random
 import re
 from collections import deque
@@ -31,6 +33,9 @@ from outgrid.native import Buffer
 __all__ = ["SlowDevice", "stand_in"]
 
 GARBAGE = 0xFF  # floating-point numbers of these bytes are NaN
+ALIGNED = 16  # bytes; a device aligns to more, which would hide what is read behind
+LIBC = ctypes.CDLL(None, use_errno=True)
+SHARED = "extern __shared__ double outgrid_shared[];"
 
 BEFORE = r"""
 #include <math.h>
@@ -38,6 +43,7 @@ BEFORE = r"""
 #include <bit>
 #include <memory>
 #include <setjmp.h>
+#include <string.h>
 #include <ucontext.h>
 #include <vector>
 #define int64_t device_int64_t  // the source has its own
@@ -46,7 +52,6 @@ BEFORE = r"""
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __shared__
 #define __launch_bounds__(...)
 #define __syncthreads() wait_for_block()
 struct Index { unsigned x, y, z; };
@@ -54,7 +59,7 @@ static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 static void wait_for_block();
 template <class T> T __shfl_up_sync(unsigned, T, int);
 template <class T> T __shfl_down_sync(unsigned, T, int);
-double outgrid_shared[(227 << 10) / 8];
+static double* outgrid_shared;
 using std::fma; using std::rint; using std::sqrt;
 inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
 inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
@@ -134,15 +139,17 @@ static void run_team() {
   }
 }
 extern "C" int outgrid_launch(int which, const unsigned* grid, const unsigned* block,
-                              const Slab* slab) {
+                              const Slab* slab, double* shared, size_t shared_bytes) {
   const Kernel kernels[] = {KERNELS};
   const bool together[] = {TOGETHER};
   started = kernels[which];
   given = slab;
+  outgrid_shared = shared;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
   EACH(blockIdx.z, grid[2]) EACH(blockIdx.y, grid[1]) EACH(blockIdx.x, grid[0])
   if (together[which]) {
+    memset(shared, GARBAGE, shared_bytes);
     run_team();
   } else {
     EACH(threadIdx.z, block[2]) EACH(threadIdx.y, block[1]) EACH(threadIdx.x, block[0])
@@ -151,6 +158,27 @@ extern "C" int outgrid_launch(int which, const unsigned* grid, const unsigned* b
   return 0;
 }
 """
+
+
+class _Fenced:
+    """Memory between two pages that nobody may touch; it begins or ends at one of them.
+
+    ``address`` is a multiple of `ALIGNED`, and so some bytes may be left behind it.
+    """
+
+    def __init__(self, nbytes: int, ends: bool) -> None:
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._buffer = Buffer(size + 2 * mmap.PAGESIZE, huge_pages=False)
+        first = self._buffer.address + mmap.PAGESIZE
+        for fence in (self._buffer.address, first + size):
+            if LIBC.mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(mmap.PAGESIZE), 0):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self.address = first + ((size - nbytes) // ALIGNED * ALIGNED if ends else 0)
+        ctypes.memset(self.address, GARBAGE, nbytes)
+
+    def release(self) -> None:
+        """Give it back."""
+        self._buffer.release()
 
 
 class _Task(msgspec.Struct, frozen=True):
@@ -193,7 +221,8 @@ class SlowDevice:
     copies in that of their direction, and whatever may be carried out next is chosen by chance when
     somebody looks; launches, or copies one way, may be far slower than the rest. Memory that is
     being copied to, and host memory that was copied from, holds garbage meanwhile. Threads run one
-    after the other; those of a block that wait for each other, from barrier to barrier.
+    after the other; those of a block that wait for each other, from barrier to barrier. A kernel
+    that reads or writes beside memory of the device ends the process.
     ``memory_bytes`` is what may be allocated on the device, of which ``most_bytes`` were at once.
     """
 
@@ -212,13 +241,14 @@ class SlowDevice:
         """Raises BuildError where the source is not C++ beside what CUDA adds to it."""
         kernels = re.findall(r"__global__ void (__launch_bounds__\(.*?\) )?(\w+)\(", source)
         self._names = [name for _, name in kernels]
-        after = AFTER.replace("KERNELS", ", ".join(self._names))
+        after = AFTER.replace("KERNELS", ", ".join(self._names)).replace("GARBAGE", str(GARBAGE))
         # Those whose blocks are bounded are those whose threads wait for each other.
         after = after.replace("TOGETHER", ", ".join(str(int(bool(bound))) for bound, _ in kernels))
-        self._library: Library = build(BEFORE + source + after, compiler, folder)
+        source = BEFORE + source.replace(SHARED, "") + after
+        self._library: Library = build(source, compiler, folder)
         self.memory_bytes = memory_bytes
         self._random = random.Random(seed)
-        self._held: dict[int, Buffer] = {}
+        self._held: dict[int, _Fenced] = {}
         self._there: dict[int, int] = {}
         self.pinned: dict[int, int] = {}  # memory of somebody else, by its address
         self.most_bytes = self._taken_bytes = 0
@@ -245,10 +275,9 @@ class SlowDevice:
 
     def allocate_host(self, nbytes: int) -> int:
         """Memory of the process, all of it garbage."""
-        buffer = Buffer(nbytes)
-        ctypes.memset(buffer.address, GARBAGE, nbytes)
-        self._held[buffer.address] = buffer
-        return buffer.address
+        memory = _Fenced(nbytes, ends=len(self._held) % 2 == 0)
+        self._held[memory.address] = memory
+        return memory.address
 
     def release(self, address: int) -> None:
         """Give memory back."""
@@ -291,7 +320,11 @@ class SlowDevice:
 
         def carry_out() -> None:
             blocks, threads = ((ctypes.c_uint * 3)(*extents) for extents in (grid, block))
-            self._library.handle.outgrid_launch(which, blocks, threads, ctypes.byref(kept))
+            shared = _Fenced(shared_bytes, ends=True)
+            at, nbytes = ctypes.c_void_p(shared.address), ctypes.c_size_t(shared_bytes)
+            slab = ctypes.byref(kept)
+            self._library.handle.outgrid_launch(which, blocks, threads, slab, at, nbytes)
+            shared.release()
 
         self._ask(0, (), carry_out)
 

@@ -88,9 +88,9 @@ def test_a_device_gives_the_bytes_of_a_processor(name, dtype, monkeypatch, tmp_p
 
 
 @og.stencil(ndim=3)
-def exchanged(u, v, c, *, k, column):
-    """Two fields that read each other, a coefficient beside, a profile; planes above and below."""
-    c = c * column.along("x")
+def exchanged(u, v, c, *, k, plane, row, column):
+    """Two fields that read each other, a coefficient beside, profiles; planes above and below."""
+    c, k = c * column.along("x"), k * plane.along("z") * row.along("y")
     lifted = u + k * c * (v[0, 1, -2] - v + u[2, 0, 0] - u[-1, 0, 0])
     return {"u": lifted, "v": v + k * (c[1, 0, 0] * u[0, -2, 0] - u[0, 0, 1])}
 
@@ -102,6 +102,7 @@ def leaning(u, *, k):
 
 
 RULES_ON_CHIP = {"exchanged": exchanged, "leaning": leaning}
+PROFILES = {"plane": "1 - z / nz / 3", "row": "1 - y / ny / 4", "column": "1 - x / nx / 2"}
 LAUNCHED = {"outgrid_levels", "outgrid_levels_whole", "outgrid_borders"}
 
 
@@ -123,7 +124,7 @@ def launched(monkeypatch):
 
 def on_chip(name, dtype, shape, steps=10):
     rule = RULES_ON_CHIP.get(name) or resolve(name)
-    values = {"k": 0.1} | ({"column": "1 - x / nx / 2"} if name == "exchanged" else {})
+    values = {"k": 0.1} | (PROFILES if name == "exchanged" else {})
     values = values if name in RULES_ON_CHIP else {}
     named = (field.name for field in rule.trace(3).fields)
     initial = dict.fromkeys(named, "sin(x + 2*y + 3*z) * exp(-3 * z / nz)")

@@ -134,7 +134,7 @@ class Module:
             assert value.size == 1  # anything else CuPy refuses
             assert all(isinstance(each, int) for each in (*grid, *block))
             given = (ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes())
-            self.device.launch(name, grid, block, given)
+            self.device.launch(name, grid, block, given, shared_mem)
             self.device.wait(self.device.mark())
 
         launch.ptr = 29
