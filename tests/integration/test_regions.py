@@ -112,6 +112,26 @@ def test_kernels_do_not_depend_on_where_regions_are():
     assert other.stencil == problem().stencil
 
 
+@pytest.mark.parametrize("given", [(), ("x - 20",)], ids=["the default", "a formula"])
+def test_a_parameter_may_be_called_as_if_it_were_of_a_region(given, tmp_path):
+    def other(u, m, *, c=0.5):
+        kept = og.where(c.along("x") > 0, 0.5 * m + 0.1 * u[1, 0, 0], 0.0)
+        return {"u": u + c.along("x") * m[0, 0, 1], "m": kept}
+
+    def like(u, m, *, within_x_1=0.5):
+        return other(u, m, c=within_x_1)
+
+    def made(rule, name):
+        initial = {field: np.random.default_rng(3).random(SHAPE) for field in ("u", "m")}
+        numbers = dict(zip((name,), given, strict=False))
+        regions = {"m": og.Box(x=(12, 30))}
+        posed = Problem(rule, SHAPE, "float64", 4, numbers, initial=initial, regions=regions)
+        result = pipeline.run(posed, RunOptions.of(memory="512MiB", out=tmp_path / name))
+        return [np.asarray(result[field]).tobytes() for field in ("u", "m")]
+
+    assert made(og.stencil(like), "within_x_1") == made(og.stencil(other), "c")
+
+
 def test_lines_and_vectors_have_regions():
     @og.stencil
     def still(v: og.Vector):

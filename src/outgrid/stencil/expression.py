@@ -23,6 +23,7 @@ __all__ = [
     "INDEX",
     "OPERATIONS",
     "STEP",
+    "WITHIN",
     "Access",
     "Constant",
     "Expression",
@@ -79,6 +80,11 @@ STEP = Parameter("step")
 
 INDEX = "index_"
 """Begins the name of the profile that is the index along an axis, which nobody gives."""
+WITHIN = "within "
+"""Begins the name of a profile that says which indices are in a region.
+
+No parameter has such a name, with a blank in it.
+"""
 
 
 class Profile(msgspec.Struct, frozen=True):

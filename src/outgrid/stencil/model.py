@@ -334,8 +334,9 @@ def _check_names(stencil: Stencil) -> None:
                 f"{profile.name!r} is a profile along {profiles.count(profile.name)} axes of "
                 f"the {stencil.ndim}-D stencil {stencil.name!r}; a profile lies along one axis"
             )
+    regions = {name for name in profiles if name.startswith(ex.WITHIN)}
     for name in names:
-        if not name.isidentifier():
+        if not (name.isidentifier() or name in regions):
             raise DefinitionError(
                 f"names in stencil {stencil.name!r} must be identifiers, not {name!r}"
             )

@@ -44,8 +44,6 @@ Cells: TypeAlias = tuple[range, ...]
 Region: TypeAlias = tuple[Cells, ...]
 """The cells of one box or of several, which may overlap."""
 
-PREFIX = "within_"
-"""Begins the names of the profiles that say which indices are in a region."""
 MOST_KINDS = 3  # of fields, by the axes that cut their regions, that kernels tell apart
 KIND_BITS = 8  # for them in the tables of kernels, `kKinds` of regions.hpp; above is one per field
 MOST_BOXES = 64
@@ -280,7 +278,7 @@ def bounded(
     profiles = {
         name: np.asarray(given, np.float64)
         for name, given in parameters.items()
-        if name.startswith(PREFIX)
+        if name.startswith(ex.WITHIN)
     }
     conditions = {name: _condition(region, shape, profiles) for name, region in regions.items()}
     stages = tuple(
@@ -345,11 +343,11 @@ def _profile(
     values = np.zeros(shape[axis])
     values[part.start : part.stop] = 1
     letter = AXES[axis - len(shape)]
-    known = [name for name in profiles if name.startswith(f"{PREFIX}{letter}_")]
+    known = [name for name in profiles if name.startswith(f"{ex.WITHIN}{letter} ")]
     for name in known:
         if np.array_equal(profiles[name], values):
             return Profile(name, axis)
-    numbered = (f"{PREFIX}{letter}_{number}" for number in range(1, len(known) + 2))
+    numbered = (f"{ex.WITHIN}{letter} {number}" for number in range(1, len(known) + 2))
     name = next(name for name in numbered if name not in profiles)
     profiles[name] = values
     return Profile(name, axis)
@@ -371,7 +369,7 @@ def regional(stencil: Stencil) -> dict[str, Expression]:
         read = [leaf for leaf in ex.nodes(given) if not isinstance(leaf, ex.Operation)]
         if all(
             isinstance(leaf, Constant)
-            or (isinstance(leaf, Profile) and leaf.name.startswith(PREFIX))
+            or (isinstance(leaf, Profile) and leaf.name.startswith(ex.WITHIN))
             for leaf in read
         ) and node.operands[2] == Constant(0.0):
             found[made.field] = given
