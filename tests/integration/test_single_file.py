@@ -610,6 +610,7 @@ def test_a_run_that_is_cut_off_at_its_file_is_resumed(
         og.run(wave(), out=path, **GIVEN)
     monkeypatch.undo()
     shutil.copytree(tmp_path, tmp_path.with_suffix(".twin"))
+    assert not verify(tmp_path / "r.run").errors
     found = og.resume(path)
     for name, values in by_h5py(path).items():
         assert values.tobytes() == plain["wave"][name].tobytes()
@@ -642,6 +643,7 @@ def test_snapshots_are_there_however_a_run_is_cut_off(tmp_path, monkeypatch, sta
     with pytest.raises(KeyboardInterrupt):
         kept(tmp_path / name)
     monkeypatch.undo()
+    assert not verify(tmp_path / "r.run").errors
     found = og.resume(tmp_path / name)
     for one, other in zip(found.snapshots, wanted.snapshots, strict=True):
         assert one.tobytes() == other.tobytes()

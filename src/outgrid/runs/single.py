@@ -53,6 +53,7 @@ from outgrid.stencil.snapshot import Snapshot, snapshots_by_file
 from outgrid.tiers import TIERS
 
 __all__ = [
+    "become",
     "can_lie_together",
     "check_left",
     "check_single",
@@ -92,6 +93,15 @@ def names_of(file: str, problem: Problem) -> tuple[str, ...]:
     if not file:
         return ()
     return (file, *(_file_of(file, name) for name in _apart(file, problem)))
+
+
+def become(out: Path, manifest: Manifest, path: Path) -> Path:
+    """The file that a result of an unfinished run is in: ``path``, or what this has become."""
+    file = file_of(manifest)
+    if not file or path.exists():
+        return path
+    whole = out / (file if path.name == manifest.results[0] else _file_of(file, path.stem))
+    return whole if whole.is_file() else path
 
 
 def _apart(file: str, problem: Problem) -> dict[str, Snapshot]:

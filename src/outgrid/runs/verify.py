@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from outgrid.errors import Error, StoreError, UsageError
-from outgrid.formats.npy import Header, read_header
+from outgrid.formats.npy import HEADER_BYTES, Header, read_header
 from outgrid.formats.shard import check_index
 from outgrid.native import Buffer
 from outgrid.plan.schedule.subgrid import Box
@@ -19,8 +19,9 @@ from outgrid.regular import check_own
 from outgrid.runs.frames import Frames, frames_of
 from outgrid.runs.group import Durable, durable
 from outgrid.runs.lock import RunLock
-from outgrid.runs.manifest import MANIFEST_NAME
+from outgrid.runs.manifest import MANIFEST_NAME, Manifest
 from outgrid.runs.places import SPREAD_SUFFIX
+from outgrid.runs.single import become, file_of
 from outgrid.runs.working import is_halo, is_seam, level_of
 from outgrid.seal import UNSEALED, Seal
 from outgrid.stencil.problem import PREVIOUS, Problem
@@ -142,7 +143,12 @@ def _working_frames(out: Path, durable: Durable) -> Iterator[tuple[Frames, int]]
     whole = Problem.from_dict(durable.problem)
     for share in durable.shares:
         for frames in frames_of(out, share.folder.out, share.manifest, share.owned, whole):
-            yield frames, durable.steps
+            path, offset = frames.within or (frames.out, HEADER_BYTES)
+            if frames.within is not None and not path.exists():
+                path = out / share.manifest.results[0]
+            there = become(out, share.manifest, path)
+            lies = frames.within is None and there == frames.out
+            yield frames if lies else replace(frames, within=(there, offset)), durable.steps
 
 
 def _is_inside(file: Path) -> bool:
@@ -194,18 +200,24 @@ def _working_files(durable: Durable) -> Iterator[_Field]:
                 dtype = problem.dtype_of(level.removesuffix(PREVIOUS))
                 within = folder.working.within(path, problem.shape, dtype)
                 field = _Field(path, folder.working.parts(path), owned, seal=seal, within=within)
-                yield field if parity is None else _placed(field, folder.out)
+                if parity is not None:
+                    whole = Header(problem.shape, np.dtype(dtype), False, HEADER_BYTES)
+                    field = _placed(field, folder.out, manifest, whole)
+                yield field
 
 
-def _placed(field: _Field, out: Path) -> _Field:
+def _placed(field: _Field, out: Path, manifest: Manifest, whole: Header) -> _Field:
     """A field of a run that was cut off while results were put in place in ``out``: as it lies."""
     if field.parts is not None:
         return field
     path, within = field.path, field.within
     rows = path if _stays(sums_path(path), sums_path(_result(path, out))) else _result(path, out)
     values = path if within is None else within.path
-    if not _stays(values, _result(values, out)):
-        values = _result(values, out)
+    result = become(out, manifest, _result(values, out))
+    if not _stays(values, result):
+        values = result
+        if within is None and file_of(manifest):  # for which it gets another head
+            within = Within(values, whole)
     try:
         if within is not None or values != rows:
             within = Within(values, within.header if within is not None else read_header(values))
