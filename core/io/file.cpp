@@ -93,4 +93,9 @@ bool File::reserve(std::int64_t nbytes) {
   return false;
 }
 
+int File::flushed(int code) {
+  int first = 0;
+  return flush_error_.compare_exchange_strong(first, code) ? code : first;
+}
+
 }  // namespace outgrid

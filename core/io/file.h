@@ -6,6 +6,7 @@
 // pages back before a direct read, and drops them before a direct write.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,6 +49,10 @@ class File {
   // Null where transfers go through the descriptors.
   const Backing* backing() const { return backing_.get(); }
 
+  // What a flush comes to that the kernel has answered with `code`, 0 or an errno: the first
+  // failure for good, since the kernel takes what it could not write for written.
+  int flushed(int code);
+
   // Maps the file as long as it is now; no transfer may be under way.
   void map(Habits habits);
 
@@ -65,6 +70,7 @@ class File {
   int direct_fd_ = -1;
   std::int64_t memory_alignment_ = kBlock;
   std::shared_ptr<const Backing> backing_;
+  std::atomic<int> flush_error_ = 0;  // of the first flush that failed
 };
 
 // A file in one part, or in several that take turns: bytes [k*stripe, (k + 1)*stripe) lie in part

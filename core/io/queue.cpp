@@ -532,9 +532,12 @@ bool Queue::fill(Request& request) {
 // Deals with what the engine says of a request; false when it has to be started again.
 bool Queue::settle(Request& request) {
   Ticket& ticket = *request.ticket;
-  const std::int64_t result = request.result;
+  std::int64_t result = request.result;
   const Cut& cut = request.cut;
   if (result == -EINTR || result == -EAGAIN) return false;
+  if (ticket.kind == Operation::Kind::sync) {
+    result = -request.strand->file->flushed(static_cast<int>(-result));
+  }
   if (result < 0) {
     fail(ticket, request, static_cast<int>(-result));
   } else if (ticket.kind == Operation::Kind::sync) {

@@ -34,7 +34,9 @@ class FileBacking : public Backing {
     return move(pwrite, EIO, offset, vectors, count);
   }
 
-  std::int64_t flush() const override { return fdatasync(file_->buffered_fd()) == 0 ? 0 : -errno; }
+  std::int64_t flush() const override {
+    return -file_->flushed(fdatasync(file_->buffered_fd()) == 0 ? 0 : errno);
+  }
 
  private:
   template <typename Call>

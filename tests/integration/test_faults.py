@@ -246,6 +246,41 @@ def test_every_array_is_tried_and_each_failure_is_told(paged):
     assert zeroes == [0, 0, 0]
 
 
+def test_a_file_that_was_not_made_durable_is_never_said_to_be(paged):
+    """The kernel takes pages for clean that it could not write: a second flush would succeed."""
+    output, said, zeroes = paged("flush", f"sync:{errno.EIO}:0:1")
+    path = re.fullmatch(r"cannot make durable what was written (.*/\d.npy) 5\n", output)[1]
+    told = f"outgrid: cannot make durable what was written of {path}: Input/output error; "
+    assert f"{told}changes of this array are lost" in said
+    assert zeroes == [0, 0, 0]
+
+
+QUEUED = """
+import sys
+from outgrid import native
+
+queue = native.Queue("threads", 2)
+file = native.File(sys.argv[1], "create", False)
+for _ in range(3):
+    queue.submit_flush(file)
+    print(queue.wait()[0].errno)
+file.close()
+again = native.File(sys.argv[1], "rw", False)
+queue.submit_flush(again)
+print(queue.wait()[0].errno)
+"""
+
+
+def test_so_it_is_in_a_queue_until_the_file_is_opened_again(tmp_path, shim):
+    done = subprocess.run(
+        [sys.executable, "-c", QUEUED, tmp_path / "a"],
+        env=os.environ | {"LD_PRELOAD": str(shim), "OUTGRID_FAULT": f"sync:{errno.ENOSPC}:1:1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout.split(), done.stderr) == (["0", "28", "28", "0"], "")
+
+
 @pytest.mark.parametrize("call", ["pwrite", "sync"])
 def test_what_an_array_takes_with_it_is_told(call, paged):
     _, said, zeroes = paged("drop", f"{call}:{errno.EIO}:0:1")

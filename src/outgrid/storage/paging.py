@@ -149,7 +149,10 @@ class Pager:
         return values.reshape(shape, order="F" if fortran_order else "C")
 
     def flush(self) -> None:
-        """Write back what was changed, and make it durable. Raises StoreError."""
+        """Write back what was changed, and make it durable. Raises StoreError.
+
+        Once a file could not be made durable it never is said to be: what was written may be lost.
+        """
         with _refusals():
             self._pager.flush()
 
