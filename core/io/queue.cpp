@@ -286,6 +286,7 @@ Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
 
 std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
                            std::int64_t row_bytes, std::vector<Unpacking> planes) {
+  check_here();
   const std::int64_t nbytes = place(segments, row_bytes);
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
@@ -321,6 +322,7 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
 }
 
 std::int64_t Queue::complete(std::int64_t nbytes, double seconds) {
+  check_here();
   std::lock_guard lock(mutex_);
   if (closing_) throw std::invalid_argument("the queue is closed");
   ++outstanding_;
@@ -329,14 +331,16 @@ std::int64_t Queue::complete(std::int64_t nbytes, double seconds) {
   return last_ticket_;
 }
 
+void Queue::check_here() const {
+  if (here()) return;
+  throw std::runtime_error(
+      "the threads of the transfers are not in this process, which was forked from theirs");
+}
+
 std::vector<Completion> Queue::poll() { return wait(0); }
 
 std::vector<Completion> Queue::wait(double timeout_seconds) {
-  if (!here()) {
-    throw std::runtime_error(
-        "the threads of the transfers are not in this process, which was "
-        "forked from theirs");
-  }
+  check_here();
   std::unique_lock lock(mutex_);
   const auto ready = [this] {
     return !completions_.empty() || outstanding_ == 0 || !thrown_.empty();
@@ -350,11 +354,13 @@ std::vector<Completion> Queue::wait(double timeout_seconds) {
 }
 
 std::int64_t Queue::outstanding() {
+  if (!here()) return 0;
   std::lock_guard lock(mutex_);
   return outstanding_;
 }
 
 Statistics Queue::statistics() {
+  if (!here()) return {};
   std::lock_guard lock(mutex_);
   Statistics all = statistics_;
   all.unpacked_bytes = unpacked_bytes_;

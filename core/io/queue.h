@@ -107,11 +107,12 @@ class Queue {
 
   std::vector<Completion> poll();
   // At least one completion; none after `timeout_seconds`, or when no ticket is outstanding. Throws
-  // std::runtime_error where none will come any more: a thread has thrown, or they are not here.
+  // std::runtime_error where none will come any more, as a thread has thrown.
   std::vector<Completion> wait(double timeout_seconds);
 
   // Whether its threads are of this process, and not of one that this was forked from: there
-  // nothing is under way, and `close` and `abandon` do nothing.
+  // nothing is under way, `close` and `abandon` do nothing, and what needs the threads is refused
+  // with a std::runtime_error. A lock may have been held when that process was made.
   bool here() const { return threads_.here(); }
   // False where requests under way did not end in time: the queue is then abandoned.
   bool close(double patience_seconds);
@@ -135,6 +136,7 @@ class Queue {
                       std::int64_t row_bytes, std::vector<Unpacking> planes = {});
   Strand strand(Operation::Kind kind, std::shared_ptr<File> part,
                 std::span<const Segment> segments);
+  void check_here() const;
   void take_engine(const std::string& wanted, int depth);
   void stop();
   void guard(const char* name, void (Queue::*work)(), bool& ended);

@@ -567,11 +567,13 @@ void Pager::release(Range& range) {
 }
 
 std::string Pager::error() {
+  if (!here()) return {};
   std::lock_guard lock(mutex_);
   return error_;
 }
 
 PagerStatistics Pager::statistics() {
+  if (!here()) return {};
   std::lock_guard lock(mutex_);
   return statistics_;
 }

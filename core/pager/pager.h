@@ -78,7 +78,7 @@ class Pager {
                              bool keep);
   // Whether its threads are of this process, and not of one that this was forked from. What the
   // kernel does for it is done to the memory of that one: elsewhere `map` throws SystemError, and
-  // `flush` and `release` do nothing.
+  // `flush` and `release` do nothing, and nothing is counted.
   bool here() const { return threads_.here(); }
   // Writes dirty pages of ranges that are to be kept back, and makes them durable, all that can be.
   // Throws the first SystemError; those of further ranges go to standard error.

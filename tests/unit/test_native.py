@@ -269,28 +269,41 @@ def test_what_cannot_start_all_its_threads_is_refused_and_leaves_nothing():
 
 
 FORKED = """
-import os, sys
+import os, sys, time
 from outgrid import native
 
 queues = [native.Queue(name, depth=2) for name in native.engines()]
 outlet = native.Outlet([], 0)
+file = native.File(sys.argv[1], "create")
+queues[0].submit_flush(file)
+while not queues[0].statistics().flushes:
+    time.sleep(0.01)
 if not (child := os.fork()):
-    try:
-        queues[0].wait(1)
-    except RuntimeError as error:
-        assert "forked" in str(error)
+    for needed in (
+        lambda: queues[0].wait(1),
+        lambda: queues[0].submit_complete(7),
+        lambda: queues[0].submit_flush(file),
+    ):
+        try:
+            needed()
+        except RuntimeError as error:
+            assert "forked" in str(error)
+        else:
+            raise AssertionError
+    assert queues[0].outstanding == queues[0].statistics().flushes == 0
     assert queues[0].close()
     outlet.drain()
     del queues, outlet
     sys.exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 queues[0].submit_complete(7)
-assert queues[0].wait()[0].nbytes == 7
+assert [ended.nbytes for ended in queues[0].wait()] == [0, 7]
 for queue in queues:
     assert queue.close()
 """
 
 
-def test_a_child_of_the_process_leaves_its_queues_and_outlets_alone():
+def test_a_child_of_the_process_leaves_its_queues_and_outlets_alone(tmp_path):
     """Their threads are not there, and may have held locks when it was made."""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=60)
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, tmp_path / "a"]
+    subprocess.run(command, check=True, timeout=60)
