@@ -11,6 +11,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -207,10 +208,19 @@ def open_device(source: str) -> CudaDevice:
 def describe() -> Accelerator:
     """What a plan may count on, of the GPU that CuPy has chosen. Raises DeviceError.
 
-    Its rates are measured: copies to it, from it at the same time, and within it.
+    Its rates are measured, once in a process: each time 0.25 s would pass.
     """
-    cupy = _cupy()
-    free = int(cupy.cuda.Device().mem_info[0] * FREE_SHARE)
+    there = _cupy().cuda.Device()
+    free, probe = int(there.mem_info[0] * FREE_SHARE), CudaDevice("")
+    return Accelerator(free, probe.name, *_rates(there.id))
+
+
+@lru_cache
+def _rates(_: int) -> tuple[float, float]:
+    """Of copies within the GPU of that number, which is the current one; and of those to it.
+
+    Others from it are made at the same time.
+    """
     probe = CudaDevice("")
     there = [probe.allocate(PROBE_BYTES) for _ in range(2)]
     here = [probe.allocate_host(PROBE_BYTES) for _ in range(2)]
@@ -227,16 +237,13 @@ def describe() -> Accelerator:
         probe.wait(probe.upload(line(there[0], there[1]), ()))
 
     try:
-        bandwidth, memory_bandwidth = (
-            PROBE_BYTES / _least(both_ways),
-            2 * PROBE_BYTES / _least(within),
-        )
+        bandwidth = PROBE_BYTES / _least(both_ways)
+        return 2 * PROBE_BYTES / _least(within), bandwidth
     finally:
         for address in there:
             probe.release(address)
         for address in here:
             probe.release_host(address)
-    return Accelerator(free, probe.name, memory_bandwidth, bandwidth)
 
 
 def _least(act: Callable[[], None]) -> float:

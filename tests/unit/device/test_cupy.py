@@ -12,6 +12,7 @@ import pytest
 
 import outgrid as og
 from outgrid.build.compiler import find_compiler
+from outgrid.device import cuda
 from outgrid.device.cuda import CUDA_OPTIONS
 from outgrid.errors import BuildError, DeviceError
 from outgrid.native import Buffer
@@ -191,6 +192,13 @@ def test_a_plan_counts_on_what_the_gpu_is(cupy):
     found = describe_device("gpu")
     assert found.memory_bandwidth > 0 < found.bandwidth
     assert not cupy.taken
+
+
+def test_rates_are_measured_once(cupy, monkeypatch):
+    cuda._rates.cache_clear()
+    first = cuda.describe()
+    monkeypatch.setattr(cuda, "_least", None)
+    assert cuda.describe() == first
 
 
 def test_levels_in_one_launch_ask_for_memory_that_a_block_shares(cupy, monkeypatch, tmp_path):
