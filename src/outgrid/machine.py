@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from outgrid.errors import UsageError
 
 __all__ = [
+    "SHARED_BYTES",
     "Accelerator",
     "Machine",
     "Strain",
@@ -41,6 +42,8 @@ ASSUMED_L2_BANDWIDTH = 80e9
 ASSUMED_L3_BANDWIDTH = 25e9
 
 UNLIMITED_BYTES = 1 << 62
+SHARED_BYTES = 227 << 10
+"""What a block of threads may share on an H100 or H200; 163 KiB on an A100, 99 on smaller cards."""
 
 # A core of a shared cache counts on no more than this: a large one has many neighbours.
 _ASSUMED_L3_SHARE_BYTES = 8 << 20
@@ -63,7 +66,7 @@ class Accelerator(msgspec.Struct, frozen=True):
     ``memory_bytes`` may be taken there. ``memory_bandwidth`` is that of its memory, ``bandwidth``
     that of copies to it, and of copies from it at the same time, in bytes per second;
     ``launch_seconds`` what the start of a kernel takes. All but the memory are assumed unless found
-    out.
+    out. Threads of a block share up to ``shared_bytes``.
     """
 
     memory_bytes: int
@@ -71,6 +74,7 @@ class Accelerator(msgspec.Struct, frozen=True):
     memory_bandwidth: float = 1e12
     bandwidth: float = 20e9
     launch_seconds: float = 4e-5
+    shared_bytes: int = SHARED_BYTES
 
 
 class Machine(msgspec.Struct, frozen=True):

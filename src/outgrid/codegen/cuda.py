@@ -21,6 +21,7 @@ from outgrid.codegen.members import by_field, layers, pointers, row_images, unif
 from outgrid.codegen.names import Names
 from outgrid.codegen.onchip import ChipUpdate
 from outgrid.errors import DefinitionError
+from outgrid.machine import SHARED_BYTES
 from outgrid.plan.onchip import chip_tile
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.expression import Access, accesses
@@ -35,28 +36,32 @@ def generate_cuda(
     dtype: str,
     edges: Edges | None = None,
     apart: Mapping[str, str] | None = None,
+    shared_bytes: int = SHARED_BYTES,
 ) -> str:
     """CUDA C++ of the kernels of ``stencil``, computed in ``dtype``, without any header.
 
     For each stage j there are ``outgrid_update_j(Slab)``, launched over columns and rows of the
     grid and over groups of ``deep`` planes, ``outgrid_points_j(Slab)``, launched with a single
     thread where there are sources or receivers, and ``outgrid_watch_j(Slab)``, launched like the
-    first, which looks for values that are not finite. Where there is a `chip_tile`, there are also
-    those of `ChipUpdate`. `outgrid.device.cuda.CUDA_OPTIONS` say how it is to be compiled.
+    first, which looks for values that are not finite. Where there is a `chip_tile` for a device
+    whose blocks share ``shared_bytes``, there are also those of `ChipUpdate`.
+    `outgrid.device.cuda.CUDA_OPTIONS` say how it is to be compiled.
     """
     if stencil.reductions:
         raise DefinitionError(
             f"stencil {stencil.name!r} has reductions, which kernels for a device do not compute"
         )
-    return _Kernels(Names(stencil, dtype, edges or Edges.fixed(stencil), apart or {})).text()
+    names = Names(stencil, dtype, edges or Edges.fixed(stencil), apart or {})
+    return _Kernels(names, shared_bytes).text()
 
 
 class _Kernels:
     """The kernels for a device."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, shared_bytes: int) -> None:
         self.names = names
-        tile = chip_tile(names.stencil, names.dtype, names.planned, names.apart)
+        given = names.stencil, names.dtype, names.planned, names.apart
+        tile = chip_tile(*given, shared_bytes)
         self.chip = None if tile is None else ChipUpdate(names, tile)
 
     def text(self) -> str:

@@ -212,7 +212,7 @@ def describe() -> Accelerator:
     """
     there = _cupy().cuda.Device()
     free, probe = int(there.mem_info[0] * FREE_SHARE), CudaDevice("")
-    return Accelerator(free, probe.name, *_rates(there.id))
+    return Accelerator(free, probe.name, *_rates(there.id), shared_bytes=probe.shared_bytes)
 
 
 @lru_cache

@@ -150,9 +150,7 @@ class DeviceKernel(msgspec.Struct, frozen=True):
     def of(cls, device: Device, problem: Problem) -> DeviceKernel:
         """With the numbers of a problem."""
         points = Points.of(problem) if problem.sources or problem.receivers else None
-        tile = tile_of(problem)
-        if tile is not None and tile.shared_bytes > device.shared_bytes:
-            tile = None
+        tile = tile_of(problem, device.shared_bytes)
         return cls(device, parameter_table(problem), tile, points, Profiles.of(problem))
 
     @property

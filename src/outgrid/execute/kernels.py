@@ -125,7 +125,9 @@ def _kernel(
             )
         return _by_reference(problem, "the reference executor began this run and continues it")
     if options.device != "cpu":
-        source = generate_cuda(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+        shared_bytes = device.describe_device(options.device).shared_bytes
+        given = problem.stencil, problem.dtype, problem.edges, problem.dtypes
+        source = generate_cuda(*given, shared_bytes)
         return DeviceKernel.of(device.open_device(options.device, source), problem)
     try:
         return load_kernel(problem)

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from math import prod
 
 import msgspec
+from msgspec.structs import replace
 
+from outgrid.machine import SHARED_BYTES
 from outgrid.plan.layout import ITEM_BYTES
 from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.boundary import STORED, Edges
@@ -32,7 +35,7 @@ ACROSS = 64  # columns of a tile
 THREADS = (1024, 512)  # of a block: the first that have registers enough
 REGISTERS = 1 << 16  # of 4 bytes, for all threads of a block
 KEPT_SHARE = 0.6  # of the registers of a thread for the levels between; the rest is to compute with
-SHARED_BYTES = 227 << 10  # that a block may have, on an A100 163 KiB
+LEAST_STORED = 0.5  # of the cells of a tile that is made smaller: the others are made for its edges
 MOST_READS = 40  # of a cell: with more the registers do not suffice
 MOST_REACH = 2
 
@@ -157,18 +160,23 @@ class ChipTile(msgspec.Struct, frozen=True):
         return True
 
 
-def tile_of(problem: Problem) -> ChipTile | None:
+def tile_of(problem: Problem, shared_bytes: int = SHARED_BYTES) -> ChipTile | None:
     """The `chip_tile` of the stencil of a problem."""
-    return chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
+    return chip_tile(problem.stencil, problem.dtype, problem.edges, problem.dtypes, shared_bytes)
 
 
 def chip_tile(
-    stencil: Stencil, dtype: str, edges: Edges, apart: Mapping[str, str]
+    stencil: Stencil,
+    dtype: str,
+    edges: Edges,
+    apart: Mapping[str, str],
+    shared_bytes: int = SHARED_BYTES,
 ) -> ChipTile | None:
     """The tile by which several levels of a stencil are made on the chip; None where they are not.
 
     They are of stencils in three dimensions with one stage, whose fields keep two levels and are
     stored as they are computed, whose faces are stored, and which do the same in every step.
+    The tile has fewer rows where the ``shared_bytes`` of a block do not suffice for all of them.
     """
     evolving = {field.name for field in stencil.evolving}
     if stencil.ndim != 3 or len(stencil.stages) != 1 or apart:
@@ -218,4 +226,15 @@ def chip_tile(
     if not near or len(read) > MOST_READS:
         return None
     fit = (tile for tile in tiles if tile.shared_bytes <= SHARED_BYTES)
-    return next((tile for tile in fit if tile.kept_share <= KEPT_SHARE), None)
+    chosen = next((tile for tile in fit if tile.kept_share <= KEPT_SHARE), None)
+    return None if chosen is None else _smaller(chosen, shared_bytes)
+
+
+def _smaller(tile: ChipTile, shared_bytes: int) -> ChipTile | None:
+    """The tile with as many rows as a block can share; None where too few of them are stored."""
+    while tile.shared_bytes > shared_bytes:
+        tile = replace(tile, down=tile.down // 2)
+        columns, rows = tile.stored
+        if rows <= 0 or columns * rows < LEAST_STORED * prod(tile.block) * tile.rows:
+            return None
+    return tile

@@ -165,7 +165,9 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def chip_tile(self) -> ChipTile | None:
         """The tile by which a device makes several levels in one launch."""
-        return tile_of(self.problem)
+        if self.accelerator is None:
+            return None
+        return tile_of(self.problem, self.accelerator.shared_bytes)
 
     @property
     def streamed(self) -> str:

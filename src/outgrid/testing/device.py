@@ -207,7 +207,8 @@ def stand_in(
         return opened[-1]
 
     def describe_device(_: str) -> Accelerator:
-        return Accelerator(memory_bytes, SlowDevice.name)
+        shared_bytes = SlowDevice.shared_bytes
+        return Accelerator(memory_bytes, SlowDevice.name, shared_bytes=shared_bytes)
 
     put(device, "describe_device", describe_device)
     put(device, "open_device", open_device)

@@ -178,11 +178,22 @@ def test_random_slabs_of_levels_in_one_launch(draw, tmp_path_factory):
 
 
 def test_a_device_of_less_shared_memory_makes_level_by_level(launched, monkeypatch, tmp_path):
-    monkeypatch.setattr(SlowDevice, "shared_bytes", 48 << 10)
+    monkeypatch.setattr(SlowDevice, "shared_bytes", 24 << 10)
     problem = on_chip("heat7", "float64", (12, 20, 40), 4)
     wanted = fields(problem, tmp_path / "cpu", tier="memory", scheme="plain")
     assert fields(problem, tmp_path / "gpu", device="gpu", tier="memory") == wanted
     assert not launched & LAUNCHED
+
+
+@pytest.mark.parametrize(("name", "kib"), [("box27", 99), ("heat7", 64)])
+def test_a_device_of_less_shared_memory_has_smaller_tiles(
+    name, kib, launched, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(SlowDevice, "shared_bytes", kib << 10)
+    problem = on_chip(name, "float64", (14, 30, 50))
+    wanted = fields(problem, tmp_path / "cpu", tier="memory", scheme="plain")
+    assert fields(problem, tmp_path / "gpu", device="gpu", tier="memory") == wanted
+    assert launched & LAUNCHED
 
 
 def test_parameters_that_change_come_one_level_after_the_other(launched, tmp_path):

@@ -184,7 +184,7 @@ def test_a_run_through_cupy_gives_the_same_bytes(cupy, tier, tmp_path):
     assert not cupy.taken
 
 
-def test_a_plan_counts_on_what_the_gpu_is(cupy):
+def test_a_plan_counts_on_what_the_gpu_is(cupy, monkeypatch):
     plan = og.plan(problem(), memory="1GiB", device="gpu")
     assert plan.device.memory_bytes == int(0.9 * FREE)
     from outgrid.device import describe_device
@@ -192,6 +192,9 @@ def test_a_plan_counts_on_what_the_gpu_is(cupy):
     found = describe_device("gpu")
     assert found.memory_bandwidth > 0 < found.bandwidth
     assert not cupy.taken
+    attributes = {16: 66, 97: 99 << 10}
+    monkeypatch.setattr(cupy, "deviceGetAttribute", lambda number, _: attributes[number])
+    assert describe_device("gpu").shared_bytes == 99 << 10
 
 
 def test_rates_are_measured_once(cupy, monkeypatch):

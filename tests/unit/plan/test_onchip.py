@@ -3,18 +3,19 @@
 import pytest
 
 import outgrid as og
-from outgrid.plan.onchip import SHARED_BYTES, ChipTile, Reached, tile_of
+from outgrid.machine import SHARED_BYTES
+from outgrid.plan.onchip import ChipTile, Reached, tile_of
 from outgrid.stencil.catalog import lookup
 from outgrid.stencil.problem import Problem
 
 HEAT = ChipTile(1, 0, 0, (Reached("u", 1, 1),), 8, 64, 8)
 
 
-def tile(rule, dtype="float64", boundary="dirichlet", **others):
+def tile(rule, dtype="float64", boundary="dirichlet", shared_bytes=SHARED_BYTES, **others):
     stencil = rule.trace(3)
     initial = dict.fromkeys((field.name for field in stencil.fields), 0.0)
     problem = Problem(rule, (12, 12, 12), dtype, 4, {}, boundary, initial, **others)
-    return tile_of(problem)
+    return tile_of(problem, shared_bytes)
 
 
 @og.stencil(ndim=3)
@@ -50,6 +51,17 @@ def test_tiles_of_the_catalogue():
     for one in (HEAT, box, tile(lookup("box27"), "float32")):
         assert one.shared_bytes <= SHARED_BYTES
         assert min(one.stored) > 0
+
+
+@pytest.mark.parametrize(
+    ("kib", "downs"),
+    [(227, (8, 16, 16)), (163, (8, 16, 8)), (99, (8, 16, 8)), (64, (4, 8, 4)), (24, (None,) * 3)],
+)
+def test_tiles_have_fewer_rows_where_a_block_shares_less(kib, downs):
+    given = ("heat7", "float64"), ("heat7", "float32"), ("box27", "float64")
+    tiles = [tile(lookup(name), dtype, shared_bytes=kib << 10) for name, dtype in given]
+    assert tuple(one and one.down for one in tiles) == downs
+    assert all(one is None or one.shared_bytes <= kib << 10 for one in tiles)
 
 
 @pytest.mark.parametrize("rule", [stepped, far, unread, in_two_stages, lookup("wave:4")])
