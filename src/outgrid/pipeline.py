@@ -6,7 +6,8 @@ it with what is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -34,12 +35,14 @@ from outgrid.result import Result
 from outgrid.runs.inputs import refused
 from outgrid.runs.reading import check_metrics
 from outgrid.runs.resumption import resumption
+from outgrid.runs.run import Run
 from outgrid.runs.single import check_left, leave_file, remove_copied
 from outgrid.runs.space import check_parents, folders_to_make
 from outgrid.runs.standing import Standing, standing, what_is_asked
 from outgrid.runs.zarr import leave_group
 from outgrid.sharing import Beginning, Sharing, record_of, sharing_of, stored
 from outgrid.stencil.problem import Problem
+from outgrid.storage import Transfers
 
 ONE = Serial()
 
@@ -212,8 +215,7 @@ def _road(
     # Execute.
     check_required(chosen, sharing.options, sharing.scratch(durable))
     place = beginning.claim(sharing, chosen, stays=planning.stays)
-    # What was there may be removed for it; transfers under way end before it is let go of.
-    with open_transfers(chosen, options) as transfers, place as begun, transfers:
+    with _moving(place, chosen, options) as (begun, transfers):
         execution = Execution(begun, transfers, remote)
         stores = execution.start(durable, progress, inputs)
         sharing.filled(begun, durable)
@@ -234,6 +236,20 @@ def _road(
         record = comm.share(record)[0]
         sharing.leave(execution.run, execution.manifest)
         return Result(sharing.out, record)
+
+
+@contextmanager
+def _moving(
+    place: AbstractContextManager[Run], chosen: Plan, options: RunOptions
+) -> Generator[tuple[Run, Transfers]]:
+    """A run in its place, and transfers, which end before that is let go of.
+
+    What was there may be removed for it: before that there are transfers.
+    """
+    with ExitStack() as opened:
+        transfers = opened.enter_context(open_transfers(chosen, options))
+        with place as begun, opened.pop_all():
+            yield begun, transfers
 
 
 def _told(chosen: Plan, told: Sequence[str], remote: Borrowed | None) -> Plan:

@@ -76,9 +76,9 @@ class Pieces(msgspec.Struct, frozen=True):
                 self._place(f"rank.{comm.rank}", chosen, before)
                 comm.share(None)
             if comm.rank == 0:
+                if before is not None:
+                    before.remove()
                 on_disk(out).tidy()
-                if overwrite:
-                    former(out).remove()
             comm.share(None)
             run = self._made(problem, chosen, None)
             self._write_group(run, None)
