@@ -534,6 +534,20 @@ def test_vtk_reads_snapshots_as_steps_of_time(tmp_path, shape):
     np.testing.assert_array_equal(values.reshape(shape), found["u"])
 
 
+@pytest.mark.parametrize("how", [{}, {"chunks": 4}, {"codec": "gzip"}])
+def test_vtk_reads_a_snapshot_of_one_frame(tmp_path, how):
+    kept = [og.Snapshot("u", every=3), og.Snapshot("u", every=3, z=2), og.Snapshot("u", every=2)]
+    problem = og.Problem("heat7", (5, 7, 9), steps=3, initial={"u": "x*x+y"}, snapshots=kept)
+    found = og.run(problem, memory="256 MiB", out=tmp_path / "run")
+    for number in range(3):
+        path, name = tmp_path / f"{number}.vtkhdf", f"snapshot.{number}"
+        export(found, path, fields=[name], **how)
+        values, *_ = by_vtk(path, name)
+        np.testing.assert_array_equal(values.squeeze(), found.snapshots[number][0].squeeze())
+    with pytest.raises(UsageError, match="has other times"):
+        export(found, tmp_path / "s.vtkhdf", fields=["snapshot.0", "snapshot.2"])
+
+
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory):
     """A run of a cube with snapshots of as many cells, which are others."""

@@ -134,6 +134,7 @@ class Hdf5Output:
         self.path, self.image = path, image
         self._told: list[tuple[Any, dict[str, Any]]] = []
         self._grid: tuple[tuple[Axis, ...], tuple[int, ...]] = (), ()
+        self._moments: NDArray[Any] = np.empty(0)
         with decoding(path):
             self.file = self.h5py.File(
                 path,
@@ -158,12 +159,17 @@ class Hdf5Output:
                 self._steps(array)
             offset = made.id.get_offset() if made.chunks is None else None
         if offset is None:
-            return Into(self.path, made, array.chunks or whole_axes(array.shape, 1))
+            into = _Frame(made) if made.ndim < len(array.shape) else made
+            return Into(self.path, into, array.chunks or whole_axes(array.shape, 1))
         return Spans(self.path, array.shape, array.dtype, offset)
 
     def _made(self, where: Any, array: Array) -> Any:
-        stored = self._stored(array) or {"dcpl": self._set_aside()}
-        made = where.create_dataset(array.name, array.shape, array.dtype, **stored)
+        stored, shape = self._stored(array) or {"dcpl": self._set_aside()}, array.shape
+        if self.image and len(_times(array)) == 1:
+            # Where there is one step VTK takes no axis for it.
+            shape = shape[1:]
+            stored |= {"chunks": stored["chunks"][1:]} if "chunks" in stored else {}
+        made = where.create_dataset(array.name, shape, array.dtype, **stored)
         self._told.append((made, array.attributes))
         if not self.image:
             self._scales(made, array)
@@ -219,7 +225,8 @@ class Hdf5Output:
     def _image(self, array: Array) -> Any:
         """The group of point data of VTK's image data; one grid in a file, at one time or at all.
 
-        Snapshots are steps of time.
+        Snapshots are steps of time. VTK reads these where there are two or more: one alone is a
+        grid at no time.
         """
         axes = array.axes[:0:-1] if _is_timed(array) else array.axes[::-1]
         extents = array.shape[::-1][: len(axes)]
@@ -235,14 +242,13 @@ class Hdf5Output:
                     f"before it ({_cells(*self._grid)}), and VTK's image data have one grid for "
                     f"all arrays; write it to a separate file, --field {array.name}"
                 )
-            there = root["Steps/Values"][...] if "Steps" in root else np.empty(0)
-            if not np.array_equal(there, _times(array)):
+            if not np.array_equal(self._moments, _times(array)):
                 raise UsageError(
                     f"{array.name} has other times than the arrays before it; write it to a "
                     f"separate file, --field {array.name}"
                 )
             return root["PointData"]
-        self._grid = axes, extents
+        self._grid, self._moments = (axes, extents), _times(array)
         root = self.file.create_group("VTKHDF")
         root.attrs["Version"] = np.array([1, 0], np.int64)  # which older readers know as well
         root.attrs.create("Type", np.bytes_("ImageData"))
@@ -255,8 +261,8 @@ class Hdf5Output:
 
     def _steps(self, array: Array) -> None:
         """The times of an image, behind its first array, which begins at the first block."""
-        times, root = _times(array), self.file["VTKHDF"]
-        if len(times) and "Steps" not in root:
+        times, root = self._moments, self.file["VTKHDF"]
+        if len(times) > 1 and "Steps" not in root:
             root.attrs["Version"] = np.array([2, 0], np.int64)
             moments = root.create_group("Steps")
             moments.attrs["NSteps"] = len(times)
@@ -276,6 +282,16 @@ class Hdf5Output:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+class _Frame:
+    """The only frame of a data set that has no axis of frames."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def __setitem__(self, box: tuple[slice, ...], values: NDArray[Any]) -> None:
+        self._made[box[1:]] = values[0]
 
 
 def _cells(axes: tuple[Axis, ...], extents: tuple[int, ...]) -> str:
