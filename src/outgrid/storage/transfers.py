@@ -3,6 +3,7 @@
 import math
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EBADMSG, ENODATA
@@ -122,6 +123,9 @@ class Transfers:
         self._failures: dict[int, StoreError] = {}
         self._moved: dict[int, Moved] = {}
         self._joined = _Joined()
+        # The collector frees what it finds together in any order: the memory before the queue.
+        self._let_go = weakref.finalize(self, _close, self._queue, self._under_way)
+        self._let_go.atexit = False
 
     @property
     def engine(self) -> str:
@@ -265,8 +269,7 @@ class Transfers:
 
     def close(self) -> None:
         """Drop tickets that have not begun and wait for those under way, but not for ever."""
-        if not self._queue.close(STUCK_SECONDS):
-            _abandoned.append(self._under_way)
+        self._let_go()
 
     def abandon(self) -> None:
         """Let go without waiting, where requests under way do not end: `close` returns at once.
@@ -347,6 +350,12 @@ class Transfers:
         if nbytes is None:
             return None
         return Completion(ticket, nbytes, ended.seconds, self._failures.pop(ticket, None))
+
+
+def _close(queue: native.Queue, under_way: object) -> None:
+    """Close a queue; the memory of what does not end is kept."""
+    if not queue.close(STUCK_SECONDS):
+        _abandoned.append(under_way)
 
 
 def _failure(ended: native.Completion) -> StoreError:

@@ -1,11 +1,13 @@
-"""How long transfers are waited for."""
+"""How long transfers are waited for, and when their memory goes."""
 
+import gc
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from outgrid.errors import ExecutionError
-from outgrid.native import File
+from outgrid.native import Buffer, File
 from outgrid.storage import Transfers, transfers
 
 
@@ -85,3 +87,30 @@ def test_requests_that_end_no_more_are_waited_for_so_long(waiting):
     assert (
         found._queue.clock[0] == (17 + transfers.LOOKS) * transfers.STUCK_SECONDS / transfers.LOOKS
     )
+
+
+class Memory:
+    """The owner of a buffer, which goes with it; the collector looks at neither."""
+
+    __slots__ = ("buffer", "gone")
+
+    def __init__(self, gone):
+        self.buffer, self.gone = Buffer(1 << 20), gone
+
+    def __del__(self):
+        self.gone()
+
+
+def test_memory_outlives_transfers_that_the_collector_finds_with_it(tmp_path, monkeypatch):
+    (tmp_path / "u").write_bytes(bytes(1 << 20))
+    said, close = [], transfers._close
+    monkeypatch.setattr(transfers, "_close", lambda *given: (close(*given), said.append("closed")))
+    found = Transfers("threads")
+    memory = Memory(lambda: said.append("gone"))
+    segments = np.array([[0, memory.buffer.address, 1 << 20]], np.int64)
+    found.read(File(tmp_path / "u", "r", False), segments, memory)
+    cycle = [found]
+    cycle.append(cycle)
+    del found, memory, cycle
+    gc.collect()
+    assert said == ["closed", "gone"]
