@@ -19,8 +19,8 @@ BUFFERS = 2  # one is copied to while the other is multiplied
 class Upload:
     """The memory that chunks are read into, their copies to ``device``, and the products there.
 
-    With ``pinned`` they are read into memory that the device can reach, else into any memory. For
-    one matrix, whose chunks are no larger than the memory that was asked for.
+    With ``pinned`` they are read into memory that the device can reach, else into any memory.
+    Copies are as large as the chunks that were told with `expect`.
     """
 
     def __init__(self, device: Device, *, pinned: bool = True) -> None:
@@ -30,9 +30,14 @@ class Upload:
         self._there: list[int] = []
         self._count = self._largest = 0
 
+    def expect(self, nbytes: int) -> None:
+        """Chunks of up to ``nbytes`` will be copied; none is being copied now."""
+        if nbytes > self._largest:
+            self._largest = nbytes
+            self._release_there()
+
     def memory(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory for a chunk of up to ``nbytes``, with room to begin like it within a block."""
-        self._largest = max(self._largest, nbytes)
         if not self._pinned:
             return chunk_memory(nbytes)
         address = self._device.allocate_host(nbytes + BLOCK_BYTES)
@@ -65,7 +70,10 @@ class Upload:
 
     def release(self) -> None:
         """Give all memory back."""
-        while self._there:
-            self._device.release(self._there.pop())
+        self._release_there()
         while self._host:
             self._device.release_host(self._host.pop())
+
+    def _release_there(self) -> None:
+        while self._there:
+            self._device.release(self._there.pop())

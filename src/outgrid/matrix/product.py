@@ -88,6 +88,8 @@ class StreamedMatrix:
         self._chunks = mine(
             [cut(part, self.chunk_bytes) for part in self._parts], self._comm.rank, self._comm.size
         )
+        if onto is not None:
+            onto.expect(max((chunks[0].nbytes for chunks in self._chunks if chunks), default=0))
         self._sources = [open_source(method, part) for part in self._parts]
         weakref.finalize(self, _close, self._sources)
         self._in_place = method == "mmap"  # the product reads the file's own pages

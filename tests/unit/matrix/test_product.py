@@ -205,6 +205,18 @@ def test_products_on_a_device_are_those_of_the_processor(tmp_path, pinned):
         assert device.allocations == 0
 
 
+def test_a_device_has_room_for_chunks_wherever_they_are_read_from(tmp_path, monkeypatch):
+    values = np.random.default_rng(5).standard_normal((64, 512))
+    paths, device = saved(tmp_path, values), SlowDevice("struct Slab {};", find_compiler())
+    monkeypatch.setattr(device, "_lasts", lambda address: True)  # pages of a file
+    onto = Upload(device)
+    for rows in (2, 5):
+        matrix = StreamedMatrix(paths, ROOM, method="mmap", chunk_bytes=4096 * rows, onto=onto)
+        np.testing.assert_allclose(matrix.matmat(values[0]), values @ values[0], atol=1e-9)
+    onto.release()
+    assert device.allocations == 0
+
+
 @pytest.mark.parametrize("rows", [(10, 54), (32, 32), (50, 13, 1)])
 def test_several_files_on_a_device_give_the_product_of_one(tmp_path, rows):
     values = np.random.default_rng(6).standard_normal((64, 512))
