@@ -58,6 +58,8 @@ stores=$!
 pass address address,undefined "$libraries" \
     tests/property/test_queue.py tests/unit/test_native.py tests/unit/remote/test_remote.py \
     tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py \
+    tests/unit/codegen/test_kernel.py::test_a_reach_along_x_beyond_the_guard_of_the_window_is_refused \
+    tests/unit/codegen/test_kernel.py::test_what_is_computed_ahead_reads_within_the_guard_of_the_window \
     tools/sanitize/test_streams.py >"$folder/address.log" 2>&1 &
 address=$!
 status=0
