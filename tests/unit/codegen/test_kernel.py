@@ -800,7 +800,7 @@ def test_rings_stand_in_the_order_of_fields_and_indices():
 @pytest.mark.parametrize(("dtype", "farthest"), [("float64", 496), ("float32", 992)])
 def test_a_reach_along_x_beyond_the_guard_of_the_window_is_refused(dtype, farthest):
     def rule_of(reach):
-        return stencil(name="far")(lambda u: u[1, -reach] + u[-1, reach]).trace(2)
+        return stencil(name="far")(lambda u: u[1, reach] + u[-1, -reach]).trace(2)
 
     problem = problem_of(rule_of(farthest), (9, 2 * farthest + 30), dtype, 2)
     arrays = random_arrays(problem)
@@ -816,8 +816,8 @@ def test_what_is_computed_ahead_reads_within_the_guard_of_the_window(dtype, reac
     def rule(u):
         near = 0.1 * (u[1, 0, -1] + u[1, 0, 0] + u[1, 0, 1])
         wide = 0.1 * (u[0, 0, -reach] + u + u[0, 0, reach])
-        right = 0.01 * ((u[0, 1, reach] + u[0, 1, reach - 1]) + u[0, 1, reach - 2])
-        left = 0.01 * ((u[0, -1, -reach] + u[0, -1, 1 - reach]) + u[0, -1, 2 - reach])
+        right = 0.01 * ((u[1, 1, reach] + u[1, 1, reach - 1]) + u[1, 1, reach - 2])
+        left = 0.01 * ((u[-1, -1, -reach] + u[-1, -1, 1 - reach]) + u[-1, -1, 2 - reach])
         return (near + wide) + (right + left)
 
     problem = problem_of(rule, (5, 5, 2 * reach + 20), dtype)
