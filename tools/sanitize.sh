@@ -53,7 +53,9 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_signal_unsafe
 
 # Both passes at once, and that for addresses in two parts: each keeps one processor busy.
 libraries="$(library libasan.so) $(library libstdc++.so.6)"
-pass address address,undefined "$libraries" tests/conformance/test_stores.py >"$folder/stores.log" 2>&1 &
+# What is shuffled is so in Python, over an engine that is tested as it is.
+pass address address,undefined "$libraries" \
+    tests/conformance/test_stores.py -k 'not shuffled' >"$folder/stores.log" 2>&1 &
 stores=$!
 pass address address,undefined "$libraries" \
     tests/property/test_queue.py tests/unit/test_native.py tests/unit/remote/test_remote.py \
