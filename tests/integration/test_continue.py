@@ -63,7 +63,7 @@ def test_one_command_brings_a_run_to_its_end_however_often_it_is_killed(tmp_path
     job.write_text(JOB)
     assert main(["run", str(job), "--out", str(tmp_path / "whole"), "--quiet"]) == 0
     chance, kills = random.Random(28), 0
-    for _ in range(4):
+    for _ in range(3):
         process = start(["run", job, "--continue", "--quiet"])
         if chance.random() < 0.5:  # as soon as there is anything
             while process.poll() is None and not (out / MANIFEST_NAME).exists():

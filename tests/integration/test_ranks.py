@@ -260,7 +260,7 @@ stencil = "rule.py:cooling"
 shape = [160, 48, 64]
 steps = 2000
 initial = {u = "exp(-((z - 80)**2 + (y - 24)**2 + (x - 32)**2) / 50)"}
-until = {reduction = "largest", every = 10, below = 0.0015}
+until = {reduction = "largest", every = 10, below = 0.0025}
 [run]
 memory = "512MiB"
 depth = 3

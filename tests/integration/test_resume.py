@@ -37,7 +37,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.stencil.symbol import step
 from outgrid.storage import DirectStore
 
-KILLS, KILLED_STEPS = 2, 36
+KILLS, KILLED_STEPS = 2, 24
 STEPS = 120
 
 JOB = """

@@ -13,7 +13,7 @@ from outgrid.regular import given, own, read_given, read_own, stored
 
 
 @pytest.mark.parametrize(
-    ("state", "stride"), [("unfinished", 2), ("unfinished", 1), ("finished", 1)]
+    ("state", "stride"), [("unfinished", 3), ("unfinished", 1), ("finished", 1)]
 )
 def test_every_verb_ends_with_words_whatever_lies_where_a_file_should_be(state, stride, tmp_path):
     script = Path(__file__).parent / "strange_files.py"

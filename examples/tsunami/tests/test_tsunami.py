@@ -65,7 +65,7 @@ def test_the_demonstration_runs_small_and_again(tmp_path, capsys):
     for picture in ("wave.png", "wave.gif"):
         with Image.open(out / picture) as image:
             assert image.width > 600
-    assert main([*arguments, "--memory", "256MiB"]) == 0
+    assert main([*arguments, "--steps", "4", "--memory", "256MiB"]) == 0
     text = capsys.readouterr().out
     for words in ("GLUP/s", "of the ideal", "peak", "plain sweep", "wave.png", "wave.gif"):
         assert words in text
