@@ -10,12 +10,17 @@ After the arrays of the fields come those of the profiles, in the order in which
 __all__ = ["STAGED"]
 
 STAGED = r"""
-// Derivatives of fourth order, half a cell on and half a cell back.
-static inline REAL ahead(const REAL* p, int64_t d) {
-  return REAL(9.0 / 8) * (p[d] - p[0]) + REAL(-1.0 / 24) * (p[2 * d] - p[-d]);
+// Derivatives half a cell on and half a cell back: of fourth order unless weights are given.
+struct Weights {
+  REAL near, far;
+};
+constexpr Weights kFourth{REAL(9.0 / 8), REAL(-1.0 / 24)};
+constexpr Weights kFit{REAL(1.1160254037844386), REAL(-0.03867513459481292)};
+static inline REAL ahead(const REAL* p, int64_t d, Weights w = kFourth) {
+  return w.near * (p[d] - p[0]) + w.far * (p[2 * d] - p[-d]);
 }
-static inline REAL back(const REAL* p, int64_t d) {
-  return REAL(9.0 / 8) * (p[0] - p[-d]) + REAL(-1.0 / 24) * (p[d] - p[-2 * d]);
+static inline REAL back(const REAL* p, int64_t d, Weights w = kFourth) {
+  return w.near * (p[0] - p[-d]) + w.far * (p[d] - p[-2 * d]);
 }
 static inline REAL second(const REAL* p, int64_t d) {
   return REAL(-5.0 / 2) * p[0] + REAL(4.0 / 3) * (p[-d] + p[d]) +
@@ -88,9 +93,9 @@ static inline void slopes(const REAL* p, REAL* sz, REAL* sy, REAL* sx, int64_t Z
   if (!kZ && !kY && !kX) return;
 #pragma GCC ivdep
   for (int64_t x = begin; x < end; ++x) {
-    if (kZ) sz[x] = keep_z * sz[x] + take_z * ahead(p + x, Z);
-    if (kY) sy[x] = keep_y * sy[x] + take_y * ahead(p + x, Y);
-    if (kX) sx[x] = keep_x[x] * sx[x] + take_x[x] * ahead(p + x, 1);
+    if (kZ) sz[x] = keep_z * sz[x] + take_z * ahead(p + x, Z, kFit);
+    if (kY) sy[x] = keep_y * sy[x] + take_y * ahead(p + x, Y, kFit);
+    if (kX) sx[x] = keep_x[x] * sx[x] + take_x[x] * ahead(p + x, 1, kFit);
   }
 }
 template <bool kZ, bool kY, bool kX>
@@ -101,9 +106,9 @@ static inline void bends(const REAL* p, REAL* q, const REAL* c, const REAL* sz, 
 #pragma GCC ivdep
   for (int64_t x = begin; x < end; ++x) {
     REAL tz = second(p + x, Z), ty = second(p + x, Y), tx = second(p + x, 1);
-    if (kZ) tz += back(sz + x, Z), bz[x] = keep_z * bz[x] + take_z * tz, tz += bz[x];
-    if (kY) ty += back(sy + x, Y), by[x] = keep_y * by[x] + take_y * ty, ty += by[x];
-    if (kX) tx += back(sx + x, 1), bx[x] = keep_x[x] * bx[x] + take_x[x] * tx, tx += bx[x];
+    if (kZ) tz += back(sz + x, Z, kFit), bz[x] = keep_z * bz[x] + take_z * tz, tz += bz[x];
+    if (kY) ty += back(sy + x, Y, kFit), by[x] = keep_y * by[x] + take_y * ty, ty += by[x];
+    if (kX) tx += back(sx + x, 1, kFit), bx[x] = keep_x[x] * bx[x] + take_x[x] * tx, tx += bx[x];
     q[x] = 2 * p[x] - q[x] + c[x] * (tz + ty + tx);
   }
 }

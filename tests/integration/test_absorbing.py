@@ -144,6 +144,50 @@ def test_as_much_comes_back_as_the_factors_say(kind, tmp_path):
     assert returned == pytest.approx(wanted, rel=0.03)
 
 
+@pytest.mark.parametrize("order", [4, 6, 8])
+def test_noise_does_not_grow_in_matched_layers_of_low_frequency(order, tmp_path):
+    """A matched layer damps slow waves most, where errors of differences are left alone."""
+    shape, velocity = (36, 34), 0.54
+    noise = np.zeros(shape)
+    noise[4:-4, 4:-4] = np.random.default_rng(order).standard_normal((28, 26))
+    problem = Problem(
+        f"acoustic_pml:{order}",
+        shape,
+        "float64",
+        2000,
+        boundary={"kind": "matched", "courant": velocity, "frequency": 1e-4},
+        initial={"p": noise, "c": velocity**2, "slope": 0.0, "bend": 0.0},
+    )
+    left = run(problem, tmp_path / "run", tier="memory")["p"]
+    assert np.sum(left**2) < 0.5 * np.sum(noise**2)
+
+
+@pytest.mark.parametrize("order", [2, 8])
+def test_a_matched_layer_sends_next_to_nothing_back_at_every_order(order, tmp_path):
+    """Fixed cells, of which there are as many as a stencil reads far, are no part of its width."""
+    width, steps = 10, 350
+    wave = {"courant": 0.4, "frequency": 0.02}
+
+    def heard(extent, boundary):
+        middle, time = extent // 2, np.pi * (np.arange(steps) / 50 - 1.5)
+        ears = [(middle + 30, middle), (middle, middle - 30), (middle + 30, middle - 30)]
+        problem = Problem(
+            f"acoustic_pml:{order}",
+            (extent, extent),
+            "float64",
+            steps,
+            boundary=boundary,
+            initial={"p": 0.0, "c": 0.16, "slope": 0.0, "bend": 0.0},
+            sources=[og.Source("p", (middle, middle), (1 - 2 * time**2) * np.exp(-(time**2)))],
+            receivers=[og.Receiver("p", ear) for ear in ears],
+        )
+        return run(problem, tmp_path / f"{extent}", tier="memory").traces
+
+    silent = heard(321, {"kind": "matched", "width": 20, **wave})
+    back = heard(97, {"kind": "matched", "width": width, **wave}) - silent
+    assert np.sum(back**2) < 1e-6 * np.sum(silent**2)
+
+
 JOB = """
 [problem]
 stencil = "wave:4"

@@ -15,7 +15,7 @@ from outgrid.stencil.problem import Problem
 from outgrid.testing.strategies import stencils
 
 PLANES, ROWS, COLUMNS, STEPS = 128, 10, 24, 20
-MATCHED = {"kind": "matched", "width": 4, "courant": 0.4, "frequency": 0.05}
+MATCHED = {"kind": "matched", "width": 3, "courant": 0.4, "frequency": 0.05}
 
 
 @og.stencil

@@ -213,11 +213,12 @@ def _matched(
 ) -> dict[str, NDArray[np.float64]]:
     """Decay and gain of the matched faces, and of the others none, for a stencil that takes them.
 
-    What is `given` is left as it is.
+    The outermost cell of a layer is fixed: the waves end there. Fixed cells behind it have its
+    values. What is `given` is left as it is.
     """
     known = {profile.name for profile in stencil.profiles}
     profiles: dict[str, NDArray[np.float64]] = {}
-    for axis, extent in zip(AXES[-stencil.ndim :], shape, strict=True):
+    for axis, extent, radius in zip(AXES[-stencil.ndim :], shape, stencil.radius, strict=True):
         low, high = (_common(stencil, boundary, axis, side) for side in SIDES)
         pair = low if low.kind == "matched" else None, high if high.kind == "matched" else None
         names = [f"{kind}{half}_{axis}" for half in ("", "_half") for kind in ("decay", "gain")]
@@ -226,8 +227,10 @@ def _matched(
                 f"stencil {stencil.name!r} has no matched layers along {axis}: they need the"
                 f' profiles {", ".join(names)}; kind "sponge" works with any stencil'
             )
-        _check_room(axis, pair, extent - 1, MATCHED_CELLS)
-        layers = [np.zeros(extent) for _ in names]
+        behind = [max(radius - 1, 0) if face is not None else 0 for face in pair]
+        inside = extent - sum(behind)
+        _check_room(axis, pair, inside - 1, MATCHED_CELLS)
+        layers = [np.zeros(inside) for _ in names]
         for side, face in zip(SIDES, pair, strict=True):
             if face is None:
                 continue
@@ -238,10 +241,13 @@ def _matched(
                 )
             numbers = _given(face, "width", "courant", "frequency")
             for half in (0, 1):
-                layer = matched_layer(extent, half=bool(half), sides=side, **numbers)
+                layer = matched_layer(inside, half=bool(half), sides=side, **numbers)
                 for number, values in enumerate(layer, start=2 * half):
                     layers[number] += values
-        profiles |= dict(zip(names, layers, strict=True))
+        profiles |= {
+            name: np.pad(values, behind, mode="edge")
+            for name, values in zip(names, layers, strict=True)
+        }
     return {name: values for name, values in profiles.items() if name in known - given.keys()}
 
 

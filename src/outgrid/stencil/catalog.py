@@ -8,7 +8,7 @@ from typing import Any
 from outgrid.errors import DefinitionError
 from outgrid.stencil.components import Vector
 from outgrid.stencil.definition import Definition, stencil
-from outgrid.stencil.difference import backward, forward, second
+from outgrid.stencil.difference import compatible, half_way, second
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.symbol import FieldSymbol, Operand, Symbol, minimum, where
 from outgrid.units import suggest
@@ -59,6 +59,8 @@ def _wave(order: int) -> Definition:
 
 
 def _acoustic(order: int) -> Definition:
+    weights = compatible(order)
+
     @stencil(name=f"acoustic_pml{order}")
     def acoustic_pml(
         p: FieldSymbol,
@@ -76,13 +78,17 @@ def _acoustic(order: int) -> Definition:
         `slope` and `bend` are the memories of first derivatives, half a cell on, and of second
         ones; they begin as 0. A. Pasalic and R. McGarry, Convolutional perfectly matched layer for
         isotropic and anisotropic acoustic wave equations, SEG annual meeting (2010),
-        doi:10.1190/1.3513453.
+        doi:10.1190/1.3513453. First derivatives are `compatible` with second ones: where slow
+        waves are damped most, what differs between both is left, and must damp.
         """
         slopes = {
-            axis: decay_half[axis] * slope[axis] + gain_half[axis] * forward(p, axis, order)
+            axis: decay_half[axis] * slope[axis] + gain_half[axis] * half_way(p, axis, weights, 0)
             for axis in slope
         }
-        bent = {axis: second(p, axis, order) + backward(slope[axis], axis, order) for axis in slope}
+        bent = {
+            axis: second(p, axis, order) + half_way(slope[axis], axis, weights, -1)
+            for axis in slope
+        }
         bends = {axis: decay[axis] * bend[axis] + gain[axis] * bent[axis] for axis in bent}
         first, *others = (bent[axis] + bends[axis] for axis in bent)
         for other in others:

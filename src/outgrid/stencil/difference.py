@@ -13,11 +13,13 @@ __all__ = [
     "FIRST_DERIVATIVE_WEIGHTS",
     "backward",
     "centered",
+    "compatible",
     "cross",
     "derivative",
     "divergence",
     "fornberg",
     "forward",
+    "half_way",
     "interpolate",
     "second",
     "upwind",
@@ -38,12 +40,12 @@ FIRST_DERIVATIVE_WEIGHTS: dict[int, tuple[Fraction, ...]] = {
 
 def forward(field: Symbol, axis: str, order: int = 2) -> Symbol:
     """The first derivative along `axis` half a cell on, to `order` 2, 4, 6 or 8."""
-    return _half_way(field, axis, order, 0)
+    return half_way(field, axis, _weights(FIRST_DERIVATIVE_WEIGHTS, order), 0)
 
 
 def backward(field: Symbol, axis: str, order: int = 2) -> Symbol:
     """The first derivative along `axis` half a cell back, to `order` 2, 4, 6 or 8."""
-    return _half_way(field, axis, order, -1)
+    return half_way(field, axis, _weights(FIRST_DERIVATIVE_WEIGHTS, order), -1)
 
 
 def second(field: Symbol, axis: str, order: int = 2) -> Symbol:
@@ -53,6 +55,35 @@ def second(field: Symbol, axis: str, order: int = 2) -> Symbol:
     for k, weight in enumerate(weights[1:], start=1):
         total = total + float(weight) * (_at(field, axis, -k) + _at(field, axis, k))
     return total
+
+
+def half_way(
+    field: Symbol, axis: str, weights: Sequence[Fraction] | Sequence[float], back: int
+) -> Symbol:
+    """The sum of weights times ``u[k] - u[1 - k]``, half a cell on, or with ``back`` -1 back."""
+    return _sum(
+        float(weight) * (_at(field, axis, back + k) - _at(field, axis, back + 1 - k))
+        for k, weight in enumerate(weights, start=1)
+    )
+
+
+def compatible(order: int) -> tuple[float, ...]:
+    """Weights for `half_way` of a first difference that fits `second` of the same order.
+
+    Applied on and back it is at no wavelength larger than the second difference: what is left of
+    that damps. K. Mattsson, J. Sci. Comput. 51 (2012), doi:10.1007/s10915-011-9525-z, calls such
+    operators compatible. That of `forward` is larger at short waves. So the highest difference of
+    the same cells is subtracted from it, so often that both are equal at a wavelength of 2 cells:
+    it is of an order less by 2.
+    """
+    weights = _weights(FIRST_DERIVATIVE_WEIGHTS, order)
+    centre, *others = _weights(SECOND_DERIVATIVE_WEIGHTS, order)
+    degree, wanted = order - 1, math.sqrt(abs(centre) + 2 * sum(map(abs, others)))
+    excess = (2 * float(sum(map(abs, weights))) - wanted) / 2**degree
+    return tuple(
+        float(weight) + (-1) ** k * excess * math.comb(degree, order // 2 - 1 + k)
+        for k, weight in enumerate(weights, start=1)
+    )
 
 
 def derivative(
@@ -213,14 +244,6 @@ def _weighted(field: Symbol, axis: str, weights: Mapping[int, Fraction], at: flo
             terms.append(float(weight) * _at(field, axis, place))
             continue
         del left[other]
-    return _sum(terms)
-
-
-def _half_way(field: Symbol, axis: str, order: int, back: int) -> Symbol:
-    terms = (
-        float(weight) * (_at(field, axis, back + k) - _at(field, axis, back + 1 - k))
-        for k, weight in enumerate(_weights(FIRST_DERIVATIVE_WEIGHTS, order), start=1)
-    )
     return _sum(terms)
 
 

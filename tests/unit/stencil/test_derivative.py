@@ -7,7 +7,7 @@ import pytest
 
 import outgrid as og
 from outgrid.errors import DefinitionError
-from outgrid.stencil.difference import FIRST_DERIVATIVE_WEIGHTS, fornberg
+from outgrid.stencil.difference import FIRST_DERIVATIVE_WEIGHTS, compatible, fornberg
 from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS
 
 
@@ -30,6 +30,24 @@ def test_tables_hold_the_same_weights():
     for order, weights in FIRST_DERIVATIVE_WEIGHTS.items():
         places = [Fraction(2 * k + 1, 2) for k in range(-order // 2, order // 2)]
         assert fornberg(1, places)[order // 2 :] == [*weights]
+
+
+@pytest.mark.parametrize("order", [2, 4, 6, 8])
+def test_compatible_first_differences_square_to_no_more_than_the_second(order):
+    angles = np.linspace(0, np.pi, 200)  # per cell
+
+    def squared(weights):
+        terms = (2 * w * np.sin((k - 0.5) * angles) for k, w in enumerate(weights, start=1))
+        return sum(map(np.asarray, terms)) ** 2
+
+    centre, *others = map(float, SECOND_DERIVATIVE_WEIGHTS[order])
+    second = centre + sum(2 * w * np.cos(k * angles) for k, w in enumerate(others, start=1))
+    assert (squared(compatible(order)) <= -second + 1e-14).all()
+    plain = [float(weight) for weight in FIRST_DERIVATIVE_WEIGHTS[order]]
+    assert squared(plain)[-1] > -second[-1] + 0.1 or order == 2
+    for power in (1, 3, 5, 7):  # exact for an order less by 2
+        moment = sum(2 * w * (k - 0.5) ** power for k, w in enumerate(compatible(order), start=1))
+        assert moment == pytest.approx(float(power == 1)) or power > max(order - 3, 1)
 
 
 def rule(make):
