@@ -84,10 +84,8 @@ def _partial(node: Operation) -> tuple[Expression | None, ...]:
         case "mul":
             return b, a
         case "div":
-            return (
-                operation("div", _ONE, b),
-                operation("neg", operation("div", a, operation("mul", b, b))),
-            )
+            # The square of b may be too large or too small where the quotient is not.
+            return operation("div", _ONE, b), operation("neg", operation("div", node, b))
         case "fma":
             return b, a, _ONE
         case "abs":
@@ -110,12 +108,19 @@ def _partial(node: Operation) -> tuple[Expression | None, ...]:
         case "cos":
             return (operation("neg", operation("sin", a)),)
         case "tanh":
-            return (operation("sub", _ONE, operation("mul", node, node)),)
+            # 1 / cosh(a)**2: what is left of 1 - node**2 is rounding where the node is nearly 1.
+            small = operation("exp", operation("neg", operation("abs", a)))
+            whole = operation("add", _ONE, operation("mul", small, small))
+            slope = operation("div", operation("add", small, small), whole)
+            return (operation("mul", slope, slope),)
         case "pow":
             lower = operation("pow", a, operation("sub", b, _ONE))
             by_base = operation("mul", b, lower)
-            known = isinstance(b, Constant)  # the logarithm is for exponents that differ
-            return by_base, None if known else operation("mul", node, operation("log", a))
+            if isinstance(b, Constant):
+                return by_base, None
+            # Powers of 0 stay 0 for any exponent above 0, and its logarithm is infinite.
+            above = operation("where", operation("eq", a, _ZERO), _ONE, a)
+            return by_base, operation("mul", node, operation("log", above))
         case _:
             raise DefinitionError(
                 f"{node.name!r} of a value that the gradient depends on has no derivative; "

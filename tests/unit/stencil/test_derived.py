@@ -136,6 +136,55 @@ def test_derivatives_are_exact_also_where_values_are_0_or_equal(name):
         np.testing.assert_allclose(slope, exact, rtol=1e-12, atol=1e-14)
 
 
+# The derivatives by u and by v.
+FAR = [
+    (U / V, lambda u, v: 1 / v, lambda u, v: -u / v / v),
+    (og.hypot(U, V), lambda u, v: u / np.hypot(u, v), lambda u, v: v / np.hypot(u, v)),
+    (
+        og.arctan2(U, V),
+        lambda u, v: v / np.hypot(u, v) / np.hypot(u, v),
+        lambda u, v: -u / np.hypot(u, v) / np.hypot(u, v),
+    ),
+    (og.tanh(U / V), lambda u, v: np.cosh(u / v) ** -2 / v, None),
+    (U**V, None, lambda u, v: np.where(u == 0, 0, u**v * np.log(np.where(u == 0, 1, u)))),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", FAR, ids=["quotient", "hypot", "arctan2", "tanh", "pow"])
+def test_derivatives_are_right_at_very_large_and_small_values(case, dtype):
+    symbol, *wanted = case
+    sizes = [1e-20, 1e-6, 0.3, 1.0, 12.0, 1e6, 1e20]
+    if dtype is np.float64:
+        sizes += [1e-200, 1e-170, 1e170, 1e200]
+    sizes.append(0.0)
+    left, right = (each.ravel().astype(dtype) for each in np.meshgrid(sizes, sizes[:-1]))
+
+    def value(expression):
+        def leaf(node):
+            if isinstance(node, Access):
+                return {"u": left, "v": right}[node.field]
+            return dtype(node.value)
+
+        return evaluate(expression, leaf)
+
+    found = derivatives(symbol.expression, [U.expression, V.expression])
+    limits = np.finfo(dtype)
+    for leaf, exact in zip((U, V), wanted, strict=True):
+        if exact is None:
+            continue
+        slope = sum(
+            value(scale) if rest is None else value(scale) * value(rest)
+            for rest, scale in found[leaf.expression].items()
+        )
+        exact = exact(left.astype(np.longdouble), right.astype(np.longdouble))
+        size = np.abs(exact)
+        sure = np.isfinite(value(symbol.expression)) & (size < limits.max)
+        sure &= (size == 0) | (size > limits.tiny)
+        apart = np.abs(slope - exact)[sure]
+        assert (apart <= 80 * limits.eps * size[sure] + limits.tiny).all()
+
+
 def test_signs_need_no_states():
     assert derivatives((U - og.sign(U)).expression, [U.expression]) == {
         U.expression: derivatives(U.expression, [U.expression])[U.expression]
