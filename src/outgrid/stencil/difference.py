@@ -107,11 +107,11 @@ def derivative(
     exact rational numbers, rounded once. Raises DefinitionError.
     """
     _check_derivative(order, accuracy, side, at)
-    reach = (order + accuracy - 1) // 2
     if side == "centered" and at:
-        first = -reach if at > 0 else -reach - 1
-        places = [*range(first, first + 2 * reach + 2)]
+        reach = (order + accuracy) // 2
+        places = [*(range(1 - reach, reach + 1) if at > 0 else range(-reach, reach))]
     elif side == "centered":
+        reach = (order + accuracy - 1) // 2
         places = [*range(-reach, reach + 1)]
     else:
         places = [*range(order + accuracy)]

@@ -9,6 +9,7 @@ import outgrid as og
 from outgrid.errors import DefinitionError
 from outgrid.stencil.difference import FIRST_DERIVATIVE_WEIGHTS, compatible, fornberg
 from outgrid.stencil.laplacian import SECOND_DERIVATIVE_WEIGHTS
+from outgrid.stencil.symbol import FieldSymbol
 
 
 @pytest.mark.parametrize("order", range(5))
@@ -102,6 +103,14 @@ def test_short_names_mean_the_same():
         lambda u: og.derivative(u * u, "x", 1, 4)
     )
     assert traced(lambda u: og.interpolate(u, "y", -0.5)) == traced(lambda u: 0.5 * (u + u[-1, 0]))
+
+
+@pytest.mark.parametrize("accuracy", [2, 4, 6, 8])
+def test_slopes_half_a_cell_on_read_no_more_cells_than_they_need(accuracy):
+    u = FieldSymbol("u", 2)
+    for at, same in ((0.5, og.forward), (-0.5, og.backward)):
+        slope = og.derivative(u, "x", 1, accuracy, at=at)
+        assert slope.expression == same(u, "x", accuracy).expression
 
 
 @pytest.mark.parametrize(
