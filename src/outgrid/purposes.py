@@ -200,10 +200,10 @@ class Option:
     passing: bool = False
     metavar: str = ""
 
-    @property
-    def help(self) -> str:
-        """The help of its flag, for argparse."""
-        text = f"{self.sets} (default: {self.otherwise})"
+    def help(self, *, kept: bool = False) -> str:
+        """The help of its flag, for argparse; of a run that goes on what it had may be `kept`."""
+        otherwise = "what the run had" if kept and not self.passing else self.otherwise
+        text = f"{self.sets} (default: {otherwise})"
         text = re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", text)
         return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("%", "%%")
 

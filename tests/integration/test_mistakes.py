@@ -600,10 +600,14 @@ def test_a_file_that_is_missing_is_told_with_those_that_are_there(folder):
     assert not Path("run").exists()
 
 
-def test_an_unfinished_run_is_told_how_it_goes_on(folder):
+def test_an_unfinished_run_is_told_how_it_goes_on(folder, capsys):
     given = {"out": "run", "tier": "direct", "depth": 1, "stop_after": 0.0}
     with pytest.raises(og.Stopped):
         og.run(problem(steps=400), **given)
     with pytest.raises(og.UsageError) as caught:
         og.open("run")
     told(caught, ["not finished", "outgrid resume run", "og.resume('run')"])
+    assert main(["report", "run"]) == 2
+    assert "outgrid resume run" in capsys.readouterr().err
+    assert main(["resume", "run", "--set", "problem.parameters.k=0.05"]) == 2
+    assert "problem.parameters.k is fixed" in capsys.readouterr().err

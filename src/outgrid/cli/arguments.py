@@ -10,9 +10,9 @@ from outgrid.config import OPTIONS, PATHS, left_out, parse_settings
 from outgrid.job import Job, load_job
 
 __all__ = [
+    "add_changes",
     "add_job_arguments",
     "add_json_argument",
-    "add_run_arguments",
     "add_run_flags",
     "job_from",
     "print_json",
@@ -24,28 +24,36 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """The job file, where its results go, and what replaces entries of its [run] table."""
     parser.add_argument("job", type=Path, metavar="JOB.toml", help="job file")
     _add_flags(parser, PATHS)
-    add_run_arguments(parser)
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Entries of a [run] table."""
     add_run_flags(parser)
+    _add_set(
+        parser,
+        "any entry of the [run] table, for example depth=8, or of [problem] with "
+        "problem.parameters.k=0.1",
+    )
+
+
+def add_changes(parser: argparse.ArgumentParser) -> None:
+    """Entries of a [run] table that replace those of an unfinished run."""
+    add_run_flags(parser, kept=True)
+    _add_set(parser, "any entry of the [run] table, for example depth=8")
+
+
+def _add_set(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="replace any entry of the [run] table, for example depth=8, or of [problem] with "
-        "problem.parameters.k=0.1; may be repeated",
+        help=f"replace {what}; may be repeated",
     )
 
 
-def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Entries of a [run] table that have flags, but for its paths."""
-    _add_flags(parser, [key for key in OPTIONS if key not in PATHS])
+def add_run_flags(parser: argparse.ArgumentParser, *, kept: bool = False) -> None:
+    """Flags of a [run] table, but for its paths; a run that goes on has `kept` its own."""
+    _add_flags(parser, [key for key in OPTIONS if key not in PATHS], kept=kept)
 
 
-def _add_flags(parser: argparse.ArgumentParser, keys: Iterable[str]) -> None:
+def _add_flags(parser: argparse.ArgumentParser, keys: Iterable[str], *, kept: bool = False) -> None:
     """A flag for each of the options that have one."""
     for key in keys:
         option = OPTIONS[key]
@@ -56,7 +64,7 @@ def _add_flags(parser: argparse.ArgumentParser, keys: Iterable[str]) -> None:
                 action="append" if several else "store",
                 metavar=option.metavar,
                 type=Path if key in PATHS else str,
-                help=option.help,
+                help=option.help(kept=kept),
             )
 
 

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
+from outgrid.api import open_run
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.config import run_folder
-from outgrid.record import read_record
 from outgrid.regular import own
 from outgrid.report.page import run_page
 from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
@@ -28,12 +28,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report and print the paths of its files."""
-    record = read_record(arguments.run_folder)
+    result = open_run(arguments.run_folder)
+    record = result.record
     out = arguments.out or arguments.run_folder / "report"
     out.mkdir(parents=True, exist_ok=True)
     summary, page = out / "summary.txt", out / "report.html"
     with telling(arguments.run_folder):
-        pictures = _pictures(Result(arguments.run_folder, record), out)
+        pictures = _pictures(result, out)
         _write(summary, summarise(record) + "\n")
         _write(page, run_page(record, pictures, read_readings(arguments.run_folder)))
     paths = [str(path) for path in (summary, page, *(path for _, path in pictures))]

@@ -3,7 +3,7 @@
 import argparse
 
 from outgrid import pipeline
-from outgrid.cli.arguments import add_json_argument, add_run_arguments, settings_from
+from outgrid.cli.arguments import add_changes, add_json_argument, settings_from
 from outgrid.cli.outcome import (
     add_quiet_argument,
     print_record,
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("outgrid resume heat.run --memory 8GiB", "the answer stays the same"),
     )
     parser.add_argument("run_folder", type=run_folder, metavar="RUN", help="the folder of the run")
-    add_run_arguments(parser)
+    add_changes(parser)
     add_json_argument(parser)
     add_quiet_argument(parser)
 

@@ -50,6 +50,12 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
             f"out = {elsewhere!r} is for new runs: the one that is resumed stays in {out}; "
             "leave out out, or start a new run"
         )
+    for key in given:
+        if key.partition(".")[0] in ("problem", "gradient"):
+            raise UsageError(
+                f"{key} is fixed for the run in {out}: resume changes only options of [run]; "
+                "start a new run with another out"
+            )
     run = on_disk(out)
     share = run.shares[0] if run.shares else None
     had = share.manifest.options if share is not None else {}
