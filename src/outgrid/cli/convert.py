@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", default="", metavar="N,N,N", help="of bare numbers")
     parser.add_argument("--dtype", default="", help="of bare numbers")
     parser.add_argument("--offset", type=int, default=0, metavar="BYTES", help="of bare numbers")
-    parser.add_argument("--order", default="C", choices=("C", "F"), help="of the file (C)")
+    parser.add_argument(
+        "--order", default="C", choices=("C", "F"), help="of bare numbers (default: C)"
+    )
     parser.add_argument(
         "--missing",
         type=float,

@@ -35,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="field",
         metavar="NAME",
-        help="field, snapshot (snapshot.0) or traces to write; may be repeated (all fields)",
+        help="field, snapshot (snapshot.0) or traces to write; may be repeated "
+        "(default: all fields)",
     )
     parser.add_argument(
         "--dt", type=float, metavar="SECONDS", help="time step in seconds, if the grid has no dt"
@@ -55,7 +56,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "or planes where the format needs chunks)",
     )
     parser.add_argument(
-        "--codec", default="none", metavar="NAME[:LEVEL]", help='"zstd:3", "gzip" (none)'
+        "--codec", default="none", metavar="NAME[:LEVEL]", help='"zstd:3", "gzip" (default: none)'
     )
     parser.add_argument(
         "--unsharded",
@@ -69,7 +70,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         default=DEFAULT_MEMORY,
         metavar="SIZE",
-        help=f"memory of the copy ({DEFAULT_MEMORY})",
+        help=f"memory of the copy (default: {DEFAULT_MEMORY})",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_json_argument(parser)

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="folder",
         type=Path,
         metavar="DIR",
-        help="folder of all runs and their table (JOB.sweep)",
+        help="folder of all runs and their table (default: JOB.sweep)",
     )
     add_run_flags(parser)
     add_json_argument(parser)
