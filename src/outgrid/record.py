@@ -13,7 +13,7 @@ import msgspec
 
 from outgrid.durable import replace_file
 from outgrid.errors import StoreError, UsageError
-from outgrid.lines import format_share, format_work
+from outgrid.lines import align, format_share, format_work
 from outgrid.markup import facts
 from outgrid.plan.model import Plan
 from outgrid.regular import read_given
@@ -346,8 +346,20 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         seconds = (self.parts[-1].measured if self.parts else self.measured).seconds
         return (self.predicted_seconds - seconds) / seconds if seconds > 0 else 0.0
 
+    def __str__(self) -> str:
+        """What was computed and how fast, one line each."""
+        return align([(self._title, ""), *self._rows])
+
     def _repr_html_(self) -> str:
-        """What a notebook shows: what was computed and how fast."""
+        """What a notebook shows: the same."""
+        return facts(self._title, self._rows)
+
+    @property
+    def _title(self) -> str:
+        return f"record: {format_work(self.planned, self.steps)}"
+
+    @property
+    def _rows(self) -> list[tuple[str, str]]:
         measured = self.measured
         rows = [
             ("started", self.started),
@@ -360,7 +372,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             ("memory", f"{format_share(measured.peak_memory_over_limit)} of the limit"),
             ("results", ", ".join(self.fields.values())),
         ]
-        return facts(f"record: {format_work(self.planned, self.steps)}", rows)
+        return [(name, value) for name, value in rows if value]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form with the derived figures under `derived`."""

@@ -54,6 +54,10 @@ def test_everything_that_a_notebook_shows_is_well_formed(tmp_path):
     assert str(tmp_path / "run") in shown(result)
     assert "GLUP/s" in shown(result.record)
     assert "u.npy" in shown(result.record)
+    for value in (heat(), result.record):  # what is printed elsewhere is as short
+        assert all(
+            line.split(maxsplit=1)[-1] in shown(value) for line in str(value).splitlines()[1:]
+        )
 
 
 def test_an_update_rule_is_shown_as_mathematics():

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import DefinitionError
-from outgrid.lines import format_extents
+from outgrid.lines import align, format_extents
 from outgrid.markup import facts
 from outgrid.stencil.absorbing import absorbing, memories
 from outgrid.stencil.boundary import Boundary, Edges, boundary_of, by_field, edges_of
@@ -458,8 +458,20 @@ class Problem:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __str__(self) -> str:
+        """The grid, the steps and what it begins with, one line each."""
+        return align([(self._title, ""), *self._rows])
+
     def _repr_html_(self) -> str:
-        """What a notebook shows: the grid, the steps, what it begins with, and the stencil."""
+        """What a notebook shows: the same, and the stencil."""
+        return facts(self._title, self._rows, shown(self.stencil))
+
+    @property
+    def _title(self) -> str:
+        return f"problem of {self.stencil.name}"
+
+    @property
+    def _rows(self) -> list[tuple[str, str]]:
         given = {name: initial_to_dict(value) for name, value in sorted(self.initial.items())}
         stored = sum(self.stored_bytes(field.name) for field in self.stencil.fields)
         rows = [
@@ -476,7 +488,7 @@ class Problem:
             ("receivers", str(len(self.receivers) or "")),
             ("snapshots", str(len(self.snapshots) or "")),
         ]
-        return facts(f"problem of {self.stencil.name}", rows, shown(self.stencil))
+        return [(name, value) for name, value in rows if value]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form; an array is represented by the sha256 of its bytes."""
