@@ -6,6 +6,7 @@ from pathlib import Path
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.config import run_folder
+from outgrid.lines import format_count
 from outgrid.runs.leftovers import Leftovers, leftovers
 from outgrid.runs.manifest import Manifest, how_far
 from outgrid.units import format_bytes
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verdict(left: Leftovers, manifest: Manifest, out: Path, *, deleted: bool) -> str:
-    words = [f"{len(left.files)} files, {format_bytes(left.nbytes)}"]
+    words = [f"{format_count(len(left.files), 'file')}, {format_bytes(left.nbytes)}"]
     words += [f"{place} belongs to another run and is left unchanged" for place in left.foreign]
     if deleted:
         words.append("deleted")

@@ -6,6 +6,7 @@ from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.config import run_folder
 from outgrid.errors import VerificationError
+from outgrid.lines import format_count
 from outgrid.runs.verify import verify
 from outgrid.units import format_bytes
 
@@ -36,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(*verified.errors, *verified.files, sep="\n")
         verdict = f"{len(verified.errors)} differences" if verified.errors else "no differences"
-        print(f"{len(verified.files)} files, {format_bytes(verified.nbytes)}: {verdict}")
+        files = format_count(len(verified.files), "file")
+        print(f"{files}, {format_bytes(verified.nbytes)}: {verdict}")
         if verified.steps is not None:
             print(
                 f"the run is unfinished: its state after {verified.steps} steps was "

@@ -144,11 +144,11 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
             "and each begins after the one before it has ended"
         )
     yield from _notes_on_rates(request.calibration)
-    levels = tile_levels(chosen.tile, problem)
+    levels = format_count(tile_levels(chosen.tile, problem), "step")
     across = "rows" if problem.stencil.ndim == 3 else "columns"
     if chosen.tile.order == "diamond":
         yield (
-            f"diamond tiles of {chosen.tile.rows} {across} make {levels} steps in cache"
+            f"diamond tiles of {chosen.tile.rows} {across} make {levels} in cache"
             + (f", {chosen.tile.columns} columns at a time" if chosen.tile.columns else "")
             + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
         )

@@ -46,7 +46,7 @@ class Ledger:
         if not self._note_end(how):
             return self._nothing_left(how)
         return ExecutionError(
-            f"{how}; {self._kept}, all of them finite, in {self._run.folder.scratch}; "
+            f"{how}; {self._kept} in {self._run.folder.scratch}, with finite values only; "
             f"outgrid resume {self._run.out} --set watch=false continues regardless"
         )
 
