@@ -31,7 +31,7 @@ from outgrid.runs.samples import TRACES_NAME
 from outgrid.stencil.labels import tolerance
 from outgrid.stencil.symbol import AXES
 from outgrid.storage import Joined, queued
-from outgrid.units import format_bytes, suggest
+from outgrid.units import format_bytes, format_seconds, suggest
 
 __all__ = ["Exported", "convert", "export"]
 
@@ -53,8 +53,9 @@ class Exported(msgspec.Struct, frozen=True):
         """In a line."""
         rate = self.nbytes / max(self.seconds, 1e-9) / 1e9
         return (
-            f"{self.path}: {', '.join(self.arrays)}, {format_bytes(self.nbytes)} in "
-            f"{format_bytes(self.file_bytes)}, {self.seconds:.1f} s, {rate:.2f} GB/s"
+            f"{self.path}: {', '.join(self.arrays)}, {format_bytes(self.nbytes)} of "
+            f"values, {format_bytes(self.file_bytes)} on disk, {format_seconds(self.seconds)}, "
+            f"{rate:.3g} GB/s"
         )
 
 

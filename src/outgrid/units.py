@@ -180,7 +180,7 @@ def format_seconds(seconds: float) -> str:
 def format_rate(updates_per_second: float) -> str:
     """Cell updates per second in GLUP/s (1e9 updates per second): "1.23 GLUP/s"."""
     giga = updates_per_second / 1e9
-    return f"{giga:.3g} GLUP/s" if giga < 0.01 else f"{_three_figures(giga)} GLUP/s"
+    return f"{giga:.3g} GLUP/s" if giga < 0.1 else f"{_three_figures(giga)} GLUP/s"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

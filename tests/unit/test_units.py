@@ -114,7 +114,12 @@ def test_format_seconds(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(1.234e9, "1.23 GLUP/s"), (6e10, "60.0 GLUP/s"), (2.5e5, "0.00025 GLUP/s")],
+    [
+        (1.234e9, "1.23 GLUP/s"),
+        (6e10, "60.0 GLUP/s"),
+        (4.56e7, "0.0456 GLUP/s"),
+        (2.5e5, "0.00025 GLUP/s"),
+    ],
 )
 def test_format_rate(rate: float, text: str) -> None:
     assert units.format_rate(rate) == text

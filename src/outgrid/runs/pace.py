@@ -76,12 +76,12 @@ class Figures(msgspec.Struct, frozen=True):
     def brief(self) -> str:
         """The same in so few letters that a bar fits beside it on 80 columns."""
         if self.filling:
-            return f"{self._writing()}, {self._remaining()}"
+            return f"{self._writing()}, {self._remaining()} left"
         return (
             f"{format_rate(self.updates_per_second)}"
             f", r/w {self.read_bytes_per_second / 1e9:.2f}/"
             f"{self.written_bytes_per_second / 1e9:.2f} GB/s"
-            f", wait {self.wait_share:.0%}, {self._remaining()}"
+            f", wait {self.wait_share:.0%}, {self._remaining()} left"
         )
 
     def _writing(self) -> str:
