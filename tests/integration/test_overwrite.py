@@ -67,7 +67,7 @@ def out(tmp_path):
 
 
 def test_the_results_of_a_former_run_are_replaced(out, tmp_path):
-    with pytest.raises(UsageError, match="--overwrite replaces a former run, or"):
+    with pytest.raises(UsageError, match="replace the former run with --overwrite, or"):
         og.run(heat(), out=out, **STREAMED)
     og.run(heat(), out=out, overwrite=True, **STREAMED)
     og.run(heat(), out=tmp_path / "new", **STREAMED)

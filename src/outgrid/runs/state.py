@@ -257,7 +257,7 @@ def way_out(out: Path, resumable: str = MANIFEST_NAME) -> str:
     """What to do where something of a run is in the folder that another one is to have."""
     hint = "outgrid resume continues an unfinished run; " if (out / resumable).exists() else ""
     former = hint or (out / RECORD_NAME).exists()
-    replace = "--overwrite replaces a former run, " if former else ""
+    replace = "replace the former run with --overwrite, " if former else ""
     return f"{hint}choose another folder with --out, {replace}or remove it"
 
 
