@@ -346,7 +346,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             EVERYDAY,
             "folder of results and record, which is a Zarr group as well; or a file of HDF5, "
             "VTKHDF or NetCDF for the fields (`heat.h5`), beside the folder `heat.run`",
-            "name of the job with `.run`; in Python `outgrid.run`",
+            "name of the job with `.run`, or `.gradient` of its gradient; in Python `outgrid.run`",
             written=str,
             refuse=_no_folder,
             passing=True,
