@@ -6,7 +6,8 @@ import dataclasses
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -90,20 +91,18 @@ def export(
     if dt is not None and not 0 < dt < float("inf"):
         raise UsageError(f"dt must be a time step in seconds, above 0, not {dt}")
     described = result.described(dt)
-    wanted = [*(fields if fields is not None else result)]
-    for name in wanted:
+    record = {"outgrid": json.dumps(result.record.to_dict())}
+    wanted: dict[str, _Wanted] = {}
+    for name in fields if fields is not None else result:
         if name not in described:
             raise UsageError(f"the run in {result.out} has no {name!r}{suggest(name, described)}")
-    record = {"outgrid": json.dumps(result.record.to_dict())}
-    axes = {name: described[name][0] for name in wanted}
-    attributes: dict[str, dict[str, Any]] = {name: record | described[name][1] for name in wanted}
-    along: dict[str, tuple[Along, ...]] = {}
-    if TRACES in wanted and TRACES not in result:
-        along[TRACES] = result.places
-        attributes[TRACES] |= result.source_places
-    how = _How(chunks, Codec.of(codec), shards, levels, attributes, axes, along, memory_bytes)
-    sources = {name: partial(_field, result, name) for name in wanted}
-    return _write(sources, to, how, memory_bytes, overwrite, told)
+        axes, units = described[name]
+        traces = name == TRACES and TRACES not in result
+        attributes = record | units | (result.source_places if traces else {})
+        along = result.places if traces else ()
+        wanted[name] = _Wanted(partial(_field, result, name), axes, attributes, along)
+    how = _How(chunks, Codec.of(codec), shards, levels, memory_bytes, overwrite, told)
+    return how.write(wanted, to)
 
 
 def convert(
@@ -119,136 +118,130 @@ def convert(
     told: Callable[[int, int], object] | None = None,
 ) -> Exported:
     """Write the array in a file, or in an object store, as another format; see `export`."""
-    if is_url(file.path):
-        with tempfile.TemporaryDirectory() as folder:
-            copied = dataclasses.replace(file, path=str(fetch(file.path, Path(folder))))
-            return convert(
-                copied,
-                to,
-                chunks=chunks,
-                codec=codec,
-                shards=shards,
-                levels=levels,
-                memory_bytes=memory_bytes,
-                overwrite=overwrite,
-                told=told,
-            )
-    inside = file.name.strip("/") or file.file.name.partition(".")[0]
-    name = inside.rpartition("/")[2]
-    how = _How(chunks, Codec.of(codec), shards, levels, {}, {}, {}, memory_bytes)
-    return _write({name: lambda: open_file(file)}, to, how, memory_bytes, overwrite, told)
+    how = _How(chunks, Codec.of(codec), shards, levels, memory_bytes, overwrite, told)
+    with _near(file) as near:
+        inside = near.name.strip("/") or near.file.name.partition(".")[0]
+        return how.write({inside.rpartition("/")[2]: _Wanted(partial(open_file, near))}, to)
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """An array to be written: its values, and what is known of it beside what its file says."""
+
+    open: Callable[[], Source]
+    axes: tuple[Axis, ...] = ()
+    attributes: Mapping[str, Any] = {}
+    along: tuple[Along, ...] = ()
 
 
 class _How(msgspec.Struct, frozen=True):
-    """How arrays are stored."""
+    """How arrays are written."""
 
     chunks: int | Sequence[int] | None
     codec: Codec
     shards: bool
     levels: bool
-    attributes: dict[str, dict[str, Any]]
-    axes: Mapping[str, tuple[Axis, ...]]
-    along: dict[str, tuple[Along, ...]]
     memory_bytes: int
+    overwrite: bool
+    told: Callable[[int, int], object] | None
 
-    def array(self, name: str, source: Source) -> Array:
+    def write(self, wanted: Mapping[str, _Wanted], to: str | Path) -> Exported:
+        """Write to a file, or to one that is then copied to where a URL says."""
+        if not is_url(str(to)):
+            return self._file(wanted, Path(to))
+        if not self.overwrite:
+            check_free(str(to))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / str(to).rstrip("/").rpartition("/")[2]
+            exported = self._file(wanted, path)
+            send(path, str(to))
+            return replace(exported, path=str(to))
+
+    def _file(self, wanted: Mapping[str, _Wanted], path: Path) -> Exported:
+        kind = self._format(path, wanted)
+        begin, filing = time.perf_counter(), Filing(path, overwrite=self.overwrite)
+        opened: dict[str, Source] = {}
+        total, done = 0, 0
+
+        def moved(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            if self.told is not None:
+                self.told(done, total)
+
+        with ExitStack() as leaving:
+            leaving.callback(filing.remove)
+            for name, one in wanted.items():
+                values = queued(one.open())
+                leaving.callback(values.close)
+                opened[name] = _widened(values) if ".npy" not in kind.suffixes else values
+            total = sum(prod(values.shape) * values.dtype.itemsize for values in opened.values())
+            axes = {
+                name: (wanted[name].axes or _axes(values), values.shape)
+                for name, values in opened.items()
+            }
+            unknown = (values for name, values in opened.items() if not wanted[name].axes)
+            notes = tuple(note for values in unknown for note in _left_out(values))
+            apart = told_apart(axes)
+            with closing(kind.create_output(filing.partial)) as output:
+                for name, values in opened.items():
+                    array = self._array(name, wanted[name], values, apart[name])
+                    copy(values, output.array(array), self.memory_bytes, moved)
+                output.commit()
+            filing.place()
+        return Exported(path, (*wanted,), done, _size(path), time.perf_counter() - begin, notes)
+
+    def _format(self, path: Path, wanted: Mapping[str, _Wanted]) -> Format:
+        """The format of a file that can hold what is wanted in this way."""
+        if not path.name.lower().endswith(suffixes()):
+            raise UsageError(f"{path} ends in {path.suffix!r}; {written()}")
+        kind, names = format_of(path.name), [*wanted]
+        if len(names) != 1 and not kind.named:
+            raise UsageError(
+                f"{path} holds one array, and there are {len(names)}: {', '.join(names)}; choose "
+                f"one with --field {names[0] if names else 'NAME'}"
+            )
+        if self.memory_bytes < LEAST_MEMORY_BYTES:
+            raise UsageError(
+                f"memory must be at least {LEAST_MEMORY_BYTES} bytes, not {self.memory_bytes}"
+            )
+        if not self.shards and ".zarr" not in kind.suffixes:
+            raise UsageError(f"{path} has no shards; leave unsharded out")
+        return kind
+
+    def _array(self, name: str, one: _Wanted, source: Source, axes: tuple[Axis, ...]) -> Array:
         """What a sink is to make of a source."""
-        extents = source.shape
-        chunks = self.chunks
-        if chunks is None:
-            cells: tuple[int, ...] = ()
-        elif isinstance(chunks, int):
-            cells = (chunks,) * len(extents)
-        else:
-            cells = tuple(chunks)
+        extents, chunks = source.shape, self.chunks
+        if isinstance(chunks, int):
+            chunks = (chunks,) * len(extents)
+        cells = tuple(chunks or ())
         if cells and (len(cells) != len(extents) or min(cells) < 1):
             raise UsageError(
-                f"chunks of {cells} cells do not fit {name}, of shape {extents}; give one number, "
-                "or one for each axis, of at least 1"
+                f"chunks of {cells} cells do not fit {name}, of shape {extents}; give one "
+                "number, or one for each axis, of at least 1"
             )
         return Array(
             name,
             extents,
             source.dtype.newbyteorder("="),
-            self.axes[name],
+            axes,
             tuple(map(min, cells, extents)),
             self.codec,
             self.shards,
             self.levels,
             self.memory_bytes,
-            self.attributes.get(name, {}),
-            self.along.get(name, ()),
+            {**one.attributes},
+            one.along,
         )
 
 
-def _write(
-    sources: dict[str, Callable[[], Source]],
-    to: str | Path,
-    how: _How,
-    memory_bytes: int,
-    overwrite: bool,
-    told: Callable[[int, int], object] | None,
-) -> Exported:
-    """Write to a file, or to one that is then copied to where a URL says."""
-    if not is_url(str(to)):
-        return _write_file(sources, Path(to), how, memory_bytes, overwrite, told)
-    if not overwrite:
-        check_free(str(to))
+@contextmanager
+def _near(file: InputFile) -> Generator[InputFile]:
+    """A file, or a copy of one in an object store."""
+    if not is_url(file.path):
+        yield file
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / str(to).rstrip("/").rpartition("/")[2]
-        exported = _write_file(sources, path, how, memory_bytes, overwrite, told)
-        send(path, str(to))
-        return replace(exported, path=str(to))
-
-
-def _write_file(
-    sources: dict[str, Callable[[], Source]],
-    path: Path,
-    how: _How,
-    memory_bytes: int,
-    overwrite: bool,
-    told: Callable[[int, int], object] | None,
-) -> Exported:
-    kind = _format(path, sources)
-    if memory_bytes < LEAST_MEMORY_BYTES:
-        raise UsageError(f"memory must be at least {LEAST_MEMORY_BYTES} bytes, not {memory_bytes}")
-    if not how.shards and ".zarr" not in kind.suffixes:
-        raise UsageError(f"{path} has no shards; leave unsharded out")
-    begin, filing = time.perf_counter(), Filing(path, overwrite=overwrite)
-    total, done = 0, 0
-    opened: dict[str, Source] = {}
-
-    def moved(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        if told is not None:
-            told(done, total)
-
-    try:
-        for name, source in sources.items():
-            values = queued(source())
-            opened[name] = _widened(values) if ".npy" not in kind.suffixes else values
-        total = sum(prod(values.shape) * values.dtype.itemsize for values in opened.values())
-        axes = {
-            name: (how.axes.get(name) or _axes(values), values.shape)
-            for name, values in opened.items()
-        }
-        unknown = (values for name, values in opened.items() if name not in how.axes)
-        notes = tuple(note for values in unknown for note in _left_out(values))
-        how = replace(how, axes=told_apart(axes))
-        output = kind.create_output(filing.partial)
-        try:
-            for name, source in opened.items():
-                copy(source, output.array(how.array(name, source)), memory_bytes, moved)
-            output.commit()
-        finally:
-            output.close()
-        filing.place()
-    finally:
-        for source in opened.values():
-            source.close()
-        filing.remove()
-    return Exported(path, (*sources,), done, _size(path), time.perf_counter() - begin, notes)
+        yield dataclasses.replace(file, path=str(fetch(file.path, Path(folder))))
 
 
 def _widened(source: Source) -> Source:
@@ -282,18 +275,6 @@ def _left_out(source: Source) -> tuple[str, ...]:
         for dim, values in source.coords.items()
         if dim in source.dims and _even(dim, values) is None
     )
-
-
-def _format(path: Path, sources: Iterable[str]) -> Format:
-    if not path.name.lower().endswith(suffixes()):
-        raise UsageError(f"{path} ends in {path.suffix!r}; {written()}")
-    kind, names = format_of(path.name), [*sources]
-    if len(names) != 1 and not kind.named:
-        raise UsageError(
-            f"{path} holds one array, and there are {len(names)}: {', '.join(names)}; choose one "
-            f"with --field {names[0] if names else 'NAME'}"
-        )
-    return kind
 
 
 def _size(path: Path) -> int:
