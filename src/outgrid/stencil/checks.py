@@ -21,6 +21,7 @@ from outgrid.stencil.dtypes import STORED as STORED_DTYPES
 from outgrid.stencil.function import InitialFunction
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.initial import InitialExpression
+from outgrid.stencil.line import check_line
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.points import Source
 from outgrid.stencil.series import Series
@@ -49,7 +50,21 @@ def checked_sources(given: Iterable[Source], steps: int) -> tuple[Source, ...]:
     return tuple(checked)
 
 
-def check_points(problem: Problem) -> None:
+def check_together(problem: Problem) -> None:
+    """Raise DefinitionError where parts of a problem do not fit each other."""
+    if problem.line:
+        check_line(problem.initial)
+    for name in problem.series.keys() & problem.regions.keys():
+        raise DefinitionError(
+            f"{name!r} is a Series, whose files hold the whole grid, and cannot have a "
+            "region; leave the region out, or give one array"
+        )
+    _check_points(problem)
+    _check_snapshots(problem)
+    _check_until(problem)
+
+
+def _check_points(problem: Problem) -> None:
     """Raise DefinitionError where a source or a receiver does not fit the grid."""
     for point in (*problem.sources, *problem.receivers):
         kind = type(point).__name__.lower()
@@ -110,7 +125,7 @@ def _check_lasting(problem: Problem, subject: str, name: str) -> None:
         )
 
 
-def check_snapshots(problem: Problem) -> None:
+def _check_snapshots(problem: Problem) -> None:
     """Raise DefinitionError where a snapshot does not fit the grid."""
     if len(problem.snapshots) > _MOST_SNAPSHOTS:
         raise DefinitionError(
@@ -138,7 +153,7 @@ def check_snapshots(problem: Problem) -> None:
         )
 
 
-def check_until(problem: Problem) -> None:
+def _check_until(problem: Problem) -> None:
     """Raise DefinitionError where a run is to end by a reduction that the stencil has not."""
     names = [reduction.name for reduction in problem.stencil.reductions]
     if problem.until is not None and problem.until.reduction not in names:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,16 +15,13 @@ from numpy.typing import DTypeLike, NDArray
 from outgrid.errors import DefinitionError
 from outgrid.lines import align, format_extents
 from outgrid.markup import facts
-from outgrid.stencil.absorbing import absorbing, memories
 from outgrid.stencil.boundary import Boundary, Edges, boundary_of, by_field, edges_of
 from outgrid.stencil.checks import (
     PREVIOUS,
     check_boundary,
     check_counts,
     check_extents,
-    check_points,
-    check_snapshots,
-    check_until,
+    check_together,
     checked_dtype,
     checked_initial,
     checked_shape,
@@ -35,7 +32,6 @@ from outgrid.stencil.checks import (
     mapped,
 )
 from outgrid.stencil.definition import Definition
-from outgrid.stencil.driven import driven
 from outgrid.stencil.dtypes import fields_apart, saturated
 from outgrid.stencil.expression import is_index
 from outgrid.stencil.formula import shown
@@ -49,7 +45,8 @@ from outgrid.stencil.initial import (
 )
 from outgrid.stencil.labels import grid_of_labels
 from outgrid.stencil.lagged import Lagged
-from outgrid.stencil.line import ROW, bounded_row, check_line, row_of
+from outgrid.stencil.line import ROW, bounded_row, row_of
+from outgrid.stencil.lowered import lowered
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.parameters import (
     ParameterValues,
@@ -61,10 +58,9 @@ from outgrid.stencil.parameters import (
 )
 from outgrid.stencil.points import Receiver, Source, in_row
 from outgrid.stencil.recomputed import recomputing
-from outgrid.stencil.region import Region, bounded, plain, regions_of
+from outgrid.stencil.region import Region, plain
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
-from outgrid.stencil.symbol import is_number
 from outgrid.stencil.transposed import transposed_arguments, why_not_transposed
 from outgrid.stencil.until import Until
 from outgrid.stencil.values import (
@@ -120,9 +116,8 @@ class Problem:
     until: Until | None
     grid: Grid | None
     regions: Mapping[str, Region]
-    _given: Mapping[str, Any] = dataclasses.field(
-        repr=False
-    )  # arguments that other things are derived from
+    # The arguments that attributes are derived from; others are kept as they are given.
+    _given: Mapping[str, Any] = dataclasses.field(repr=False)
     # The previous levels that were given no values: each begins as its field does.
     alike: frozenset[str] = dataclasses.field(repr=False, compare=False)
     # Whether the first two axes are those of the problem that was asked for, exchanged.
@@ -164,103 +159,90 @@ class Problem:
         and gives for each a Box, a Shell, a mapping of their arguments, or several of these:
         outside they are +0, whatever they begin with. Raises DefinitionError.
         """
-        extents = checked_shape(shape)
+        # What is given, each of its type.
+        extents = cells = checked_shape(shape)
         line = len(extents) == 1
-        parameters = mapped("parameters", parameters, '{"k": 0.1}')
-        initial = mapped("initial", initial, '{"u": ...}')
+        asked = mapped("parameters", parameters, '{"k": 0.1}')
+        begins = mapped("initial", initial, '{"u": ...}')
         steps = checked_steps("steps", steps)
-        formulas = {name: given for name, given in parameters.items() if isinstance(given, str)}
-        parameters = {name: over_steps(name, given, steps) for name, given in parameters.items()}
+        numbers = {name: over_steps(name, number, steps) for name, number in asked.items()}
         added = tuple(
-            value_of(Source, source)
-            for source in listed("sources", sources, 'Source("u", (5, 6), 1.0)')
+            value_of(Source, one) for one in listed("sources", sources, 'Source("u", (5, 6), 1.0)')
+        )
+        seen = tuple(
+            value_of(Receiver, one)
+            for one in listed("receivers", receivers, 'Receiver("u", (5, 6))')
+        )
+        taken = tuple(
+            one.snapshot if isinstance(one, History) else value_of(Snapshot, one)
+            for one in listed("snapshots", snapshots, 'Snapshot("u", every=10)')
         )
         traced = checked_stencil(stencil, len(extents))
-        asked = boundary_of(boundary)
+        around = boundary_of(boundary)
+
+        # What it means: a line is a row, and faces and regions are parts of the stencil.
+        by_name = by_field(around, traced)
         if line:
-            initial = row_of(initial, extents[0])
-            extents = (ROW, *extents)
-        by_name = by_field(asked, traced)
-        by_name = bounded_row(by_name) if line else by_name
-        rule, around, numbers = absorbing(traced, by_name, extents, parameters)
-        rule, around, numbers, frames = driven(rule, around, extents, numbers)
-        initial = {**initial, **frames}
-        wanted: Any = regions or {}
-        own: dict[str, Any] = {}
-        if isinstance(wanted, Mapping):
-            layers = memories(traced, by_name, extents, numbers)
-            named = (*cast("Mapping[str, Any]", wanted), *_not_zero(initial))
-            kept = {part for name in named for part in traced.components(name)}
-            own = {name: boxes for name, boxes in layers.items() if name not in kept}
-            wanted = {**own, **cast("Mapping[str, Any]", wanted)}
-        cells = regions_of(wanted, rule, extents)
-        rule, numbers = bounded(rule, cells, extents, numbers, own)
-        dtype = checked_dtype(dtype, rule)
-        apart = fields_apart(dtypes or {}, rule, dtype)
-        rule = saturated(rule, apart)
-        check_boundary(around, rule, dtype, apart)
-        edges = edges_of(rule, around)
-        check_extents(extents, rule, edges)
+            begins, cells, by_name = row_of(begins, *extents), (ROW, *extents), bounded_row(by_name)
+        made = lowered(traced, by_name, cells, numbers, begins, regions or {})
+        dtype = checked_dtype(dtype, made.stencil)
+        apart = fields_apart(dtypes or {}, made.stencil, dtype)
+        rule, behind = saturated(made.stencil, apart), made.boundary
+        check_boundary(behind, rule, dtype, apart)
+        edges = edges_of(rule, behind)
+        check_extents(cells, rule, edges)
         first = checked_steps("first_step", first_step)
-        check_counts(extents, rule, dtype, first + steps)
+        check_counts(cells, rule, dtype, first + steps)
+
+        # The values of all that it reads.
+        begins = {**begins, **made.frames}
         names = [field.name for field in rule.fields]
         if grid is None:
-            grid = grid_of_labels(initial, names, len(extents))
-        described = grid_of(grid, len(extents), names, RESERVED)
+            grid = grid_of_labels(begins, names, len(cells))
+        described = grid_of(grid, len(cells), names, RESERVED)
+        values = checked_parameters(made.parameters, rule, dtype, steps)
+        profiles = checked_profiles(made.parameters, rule, cells, dtype)
+        begun, alike = checked_initial(begins, rule, cells, dtype, apart, described)
+        either = {**values, **profiles}
+        own = {name: begun[name] for name in begun if name not in alike | made.frames.keys()}
+        given = {
+            "stencil": traced,
+            "shape": extents,
+            "parameters": {
+                name: number if isinstance(number, str) else value_to_json(either[name])
+                for name, number in asked.items()
+            },
+            "boundary": around,
+            "initial": own,
+            "sources": added,
+            "dtypes": dict(dtypes or {}),
+            "regions": dict(regions or {}),
+        }
         for attribute, value in {
             "stencil": rule,
-            "shape": extents,
+            "shape": cells,
             "line": line,
             "dtype": dtype,
             "dtypes": apart,
             "steps": steps,
             "first_step": first,
-            "parameters": checked_parameters(numbers, rule, dtype, steps),
-            "profiles": checked_profiles(numbers, rule, extents, dtype),
-            "boundary": around,
+            "parameters": values,
+            "profiles": profiles,
+            "boundary": behind,
             "edges": edges,
+            "initial": begun,
+            "alike": alike,
             "sources": tuple(in_row(one, line) for one in checked_sources(added, steps)),
-            "receivers": tuple(
-                in_row(value_of(Receiver, receiver), line)
-                for receiver in listed("receivers", receivers, 'Receiver("u", (5, 6))')
-            ),
-            "snapshots": tuple(
-                one.snapshot if isinstance(one, History) else value_of(Snapshot, one)
-                for one in listed("snapshots", snapshots, 'Snapshot("u", every=10)')
-            ),
+            "receivers": tuple(in_row(one, line) for one in seen),
+            "snapshots": taken,
             "until": None if until is None else value_of(Until, until),
             "grid": described,
-            "regions": cells,
+            "regions": made.regions,
+            "transposed": False,
+            "_given": given,
         }.items():
             object.__setattr__(self, attribute, value)
-        begun, alike = checked_initial(initial, rule, extents, dtype, apart, described)
-        object.__setattr__(self, "initial", begun)
-        object.__setattr__(self, "alike", alike)
-        object.__setattr__(self, "transposed", False)
-        values = {**self.parameters, **self.profiles}
-        given = {
-            "stencil": traced,
-            "boundary": asked,
-            "parameters": {
-                name: value_to_json(values[name]) for name in values if name in parameters
-            }
-            | formulas,
-            "sources": added,
-            "dtypes": dict(dtypes or {}),
-            "regions": dict(regions or {}),
-            "frames": frozenset(frames),
-        }
-        object.__setattr__(self, "_given", given)
-        if line:
-            check_line(self.initial)
-        for name in self.series.keys() & cells.keys():
-            raise DefinitionError(
-                f"{name!r} is a Series, whose files hold the whole grid, and cannot have a "
-                "region; leave the region out, or give one array"
-            )
-        check_points(self)
-        check_snapshots(self)
-        check_until(self)
+        check_together(self)
 
     def replace(self, **changes: Any) -> "Problem":
         """The problem with some of its arguments replaced: `problem.replace(steps=100)`.
@@ -268,18 +250,13 @@ class Problem:
         They are those of Problem, each as a whole, and checked anew with what has stayed: a formula
         is one of the new shape and steps, an array has to fit them. Raises DefinitionError.
         """
-        names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
-        derived = ("profiles", "edges", "line", "alike", "transposed")
+        derived = ("profiles", "edges", "line", "alike", "transposed", "_given")
+        names = [field.name for field in dataclasses.fields(self)]
         known = [name for name in names if name not in derived]
         for name in changes:
             if name not in known:
                 raise DefinitionError(f"a problem has no argument {name!r}{suggest(name, known)}")
         stays = {name: getattr(self, name) for name in known} | dict(self._given)
-        if self.line:
-            stays["shape"] = self.shape[1:]
-        made = self._given["frames"] | self.alike
-        stays["initial"] = {name: value for name, value in self.initial.items() if name not in made}
-        del stays["frames"]
         return Problem(**(stays | changes))
 
     def recomputing(self, names: Iterable[str]) -> "Problem":
@@ -533,23 +510,17 @@ class Problem:
                 raise DefinitionError(f"the problem needs the entry {key!r}")
         try:
             boundary = boundary_of(data["boundary"])
-            return cls(
-                Stencil.from_dict(data["stencil"]).naming(name for name, _ in boundary.fields),
-                data["shape"][1:] if data.get("line") else data["shape"],
-                data["dtype"],
-                data["steps"],
-                data["parameters"],
-                boundary,
-                {name: initial_from_dict(name, value) for name, value in data["initial"].items()},
-                data["first_step"],
-                data["sources"],
-                data["receivers"],
-                data["snapshots"],
-                data["until"],
-                data.get("dtypes"),
-                data.get("grid"),
-                data.get("regions"),
-            )
+            given: dict[str, Any] = {
+                **data,
+                "stencil": Stencil.from_dict(data["stencil"]).naming(
+                    name for name, _ in boundary.fields
+                ),
+                "shape": data["shape"][1:] if data.get("line") else data["shape"],
+                "boundary": boundary,
+                "initial": {n: initial_from_dict(n, one) for n, one in data["initial"].items()},
+            }
+            given.pop("line", None)
+            return cls(**given)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise DefinitionError(f"an entry of the problem is invalid: {error!r}") from error
 
@@ -560,18 +531,6 @@ def _of_steps(problem: "Problem", data: dict[str, Any], steps: slice) -> "Proble
         name: value[steps] for name, value in problem.parameters.items() if isinstance(value, tuple)
     }
     return Problem.from_dict(data)
-
-
-def _not_zero(initial: Mapping[str, Any]) -> list[str]:
-    """The names of what does not begin as the number 0, or as the formula of it."""
-
-    def zero(given: Any) -> bool:
-        text = given.text if isinstance(given, InitialExpression) else given
-        return (
-            text.strip() in ("0", "0.0") if isinstance(text, str) else is_number(text) and text == 0
-        )
-
-    return [name for name, given in initial.items() if not zero(given)]
 
 
 def _short(value: Any) -> str:
