@@ -15,7 +15,7 @@ import numpy as np
 
 from outgrid import api
 from outgrid.comm import Comm, world
-from outgrid.config import OPTIONS, RunOptions
+from outgrid.config import RunOptions
 from outgrid.durable import partial_path, replace_whole
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import read_header
@@ -33,6 +33,7 @@ from outgrid.reversal.objective import (
     reduced,
     snapshots_of,
 )
+from outgrid.reversal.support import check_options, check_supported, checked_wrt
 from outgrid.runs.verify import verify
 from outgrid.stencil.adjoint_names import AdjointNames
 from outgrid.stencil.history import History as OneHistory
@@ -43,7 +44,6 @@ from outgrid.stencil.region import plain
 from outgrid.stencil.reverse import SOURCES, Reverse, reverse
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
-from outgrid.units import suggest
 
 __all__ = ["COEFFICIENT", "SOURCES", "History", "Task"]
 
@@ -92,50 +92,9 @@ class Task(msgspec.Struct, frozen=True, dict=True):
         options: Mapping[str, Any],
     ) -> Task:
         """Raises UsageError for what a gradient is not made of."""
-        _check_options(options)
-        rule = problem.stencil
-        known = [one.name for one in rule.fields if not one.temporary]
-        known += [lasting.name + PREVIOUS for lasting in rule.lasting if lasting.levels == 2]
-        known += [*rule.parameters, *problem.profiles]
-        if isinstance(wrt, str):
-            wrt = (wrt,)
-        if SOURCES in wrt and SOURCES in known:
-            raise UsageError(
-                f"the stencil has a field or parameter {SOURCES!r}, which in wrt means all values "
-                "of all sources; give it another name"
-            )
-        known += [SOURCES] if problem.sources else []
-        for name in wrt:
-            if name not in known:
-                raise UsageError(
-                    "wrt must name parts of the problem that have a gradient, not "
-                    f"{name!r}{suggest(name, known)}"
-                )
-        if not wrt:
-            raise UsageError(
-                f"wrt must name at least one part of the problem, such as {known[:1]!r}"
-            )
-        if problem.steps < 1 or chunk < 1 or every < 1 or chunk % every:
-            raise UsageError(
-                f"a gradient of {problem.steps} steps in chunks of {chunk} with every {every}-th"
-                " state; give 1 or more of each, and chunks that are multiples of every"
-            )
-        if problem.until is not None:
-            raise UsageError(
-                "gradients do not support until; leave it out and give the number of steps"
-            )
-        for name, lagged in problem.lagged.items():
-            raise UsageError(
-                f"the parameter {name} is {lagged.rule}, which depends on all cells; gradients "
-                "do not support that: give the parameter as a table of values, taken from a run"
-            )
-        if problem.series:
-            raise UsageError(f"gradients do not support a Series, here {', '.join(problem.series)}")
-        if problem.line:
-            raise UsageError(
-                "gradients need at least 2 axes; give the problem shape (1, "
-                f"{problem.shape[-1]}) and a stencil of two axes"
-            )
+        check_options(options)
+        named = checked_wrt(wrt, problem)
+        check_supported(problem, chunk, every)
         check_kind(objective)
         check(objective, problem)
         looked_at = [problem.snapshots[number] for number in snapshots_of(objective, problem)]
@@ -145,11 +104,11 @@ class Task(msgspec.Struct, frozen=True, dict=True):
             for step in range(snapshot.begin, problem.steps + 1, snapshot.every)
         }
         chunk = min(chunk, problem.steps)
-        traced = [*problem.receivers, *(problem.sources if SOURCES in wrt else ())]
+        traced = [*problem.receivers, *(problem.sources if SOURCES in named else ())]
         longest = _longest(traced_bytes(traced), problem.steps, chunk, options)
         cuts = Cuts(problem.steps, chunk, tuple(sorted(added)), longest, every)
         given = {"progress": False, **options}
-        task = cls(problem, objective, tuple(wrt), out, cuts, every, history, given)
+        task = cls(problem, objective, named, out, cuts, every, history, given)
         problem.replace(snapshots=task.watched)  # which says what types it keeps
         before = [name for name, after in task.back(chunk, 0).states.values() if after < 0]
         if every > 1 and before:
@@ -464,21 +423,6 @@ class Task(msgspec.Struct, frozen=True, dict=True):
         paths = [self._rounded(self.file(history.begin, name), of) for name in begin[unread:]]
         kept = [path for path in self._frames(history, of) if read_header(path).shape[0]]
         return Series((*paths, *kept), number - unread, step)
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for options that several runs cannot share."""
-    for key, option in OPTIONS.items():
-        if option.passing and key != "out" and options.get(key) is not None:
-            goes_on = "; stop it with Ctrl-C, and resume=True continues it"
-            raise UsageError(
-                f"a gradient is made of several runs, which do not support {key}; leave it out"
-                f"{goes_on if key == 'stop_after' else ''}"
-            )
-    if options.get("overwrite"):
-        raise UsageError(
-            "a gradient overwrites no other one; give another folder for out, or remove that"
-        )
 
 
 def _longest(step_bytes: int, steps: int, chunk: int, options: Mapping[str, Any]) -> int | None:
