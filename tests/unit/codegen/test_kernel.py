@@ -13,7 +13,7 @@ import pytest
 from outgrid import pipeline
 from outgrid.build import compiler as compiling
 from outgrid.build.compiler import Compiler, build, find_compiler
-from outgrid.codegen import carrying, rows
+from outgrid.codegen import carrying, loops
 from outgrid.codegen import masks as masking
 from outgrid.codegen.kernel import generate
 from outgrid.codegen.names import ring_order
@@ -491,7 +491,7 @@ def test_two_loops_give_the_bytes_of_one(columns, boundary, monkeypatch):
     problem = Problem(rule, (9, 11, columns), "float64", 4, {"k": 0.3}, boundary, initial)
     arrays = random_arrays(problem)
     both = generate(problem.stencil, problem.dtype, problem.edges)
-    monkeypatch.setattr(rows, "waist", lambda roots: ())
+    monkeypatch.setattr(loops, "waist", lambda roots: ())
     one = generate(problem.stencil, problem.dtype, problem.edges)
     assert ["auto after = " in source for source in (both, one)] == [True, False]
     one, both = (build(source, find_compiler()) for source in (one, both))
