@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from outgrid.config import RunOptions
@@ -34,7 +33,6 @@ from outgrid.execute.streaming import (
     doing,
     stream,
 )
-from outgrid.formats.npy import Header, bare_npy
 from outgrid.observe import Noted, Reached, files_of, observers_of
 from outgrid.observe.watch import NotFinite
 from outgrid.plan.instruction import Point
@@ -46,19 +44,18 @@ from outgrid.runs.group import Durable
 from outgrid.runs.ledger import Ledger
 from outgrid.runs.manifest import Manifest, write_manifest
 from outgrid.runs.pace import Pace
+from outgrid.runs.results import Results
 from outgrid.runs.run import Run
 from outgrid.runs.seals import Seals, level_name
 from outgrid.runs.space import reserve_results
-from outgrid.runs.verify import read_back
-from outgrid.seal import Seal
 from outgrid.sharing import Told
-from outgrid.stencil.problem import PREVIOUS
-from outgrid.storage import Joined, Store, Transfers, TransposedStore, Within, stamps_of
+from outgrid.storage import Joined, Store, Transfers, TransposedStore, stamps_of
 from outgrid.storage.export import export
-from outgrid.storage.sums import sums_digest
 from outgrid.tiers import COPIED_TIERS
 
 __all__ = ["Execution", "open_transfers"]
+
+AnyKernel = Kernel | DeviceKernel
 
 
 class Execution:
@@ -203,16 +200,14 @@ class Execution:
             filled=min(1.0, filled.written_bytes / max(1, self.run.plan.volume.fill_bytes)),
         )
 
+    @property
+    def results(self) -> Results:
+        """What is left of fields."""
+        return Results(self.run, self.seals)
+
     def place(self) -> dict[str, str]:
         """Put the results in place; their files by name."""
-        parity = (self.run.plan.schedule.states.count + self.parity) % 2
-        fields = self.run.folder.place_results(self.run.plan.schedule.arrivals, parity)
-        if self._took_over:
-            for name, file in fields.items():
-                if self._within(name) is None:
-                    bare_npy(self.run.folder.out / file)
-            self._read_back()
-        return fields
+        return self.results.place((self.run.plan.schedule.states.count + self.parity) % 2)
 
     def place_observed(self) -> Noted:
         """Put what observers leave in place, on all ranks at once; what is noted of it."""
@@ -220,19 +215,12 @@ class Execution:
 
     def told(self, fields: dict[str, str]) -> Told:
         """What there is to say of this process's part of a run, with its results in place."""
-        run, folder, seals = self.run, self.run.folder, self._sealed()
+        run, results = self.run, self.results
         return Told(
-            folder=folder.out.name,
+            folder=run.folder.out.name,
             fields=fields,
-            checksums={
-                name: sums_digest(
-                    folder.out / file,
-                    seals[name],
-                    within.header if (within := self._within(name)) else None,
-                )
-                for name, file in fields.items()
-            },
-            seals=seals,
+            checksums=results.checksums(fields),
+            seals=results.sealed,
             owned=run.owned,
             first=(self.manifest.first, self.manifest.first_row),
             planned=run.plan.to_dict(),
@@ -241,64 +229,19 @@ class Execution:
             beyond=self.account.beyond(run.options.memory_bytes),
         )
 
-    @property
-    def _took_over(self) -> bool:
-        """Whether results, or planes of them, are of an earlier process and were not read since."""
-        before = self.before
-        begun = self.run.plan.schedule.begin.begun > 0 and self.run.plan.sweeps == 1
-        return before.exported and before.steps_done >= 0 and (begun or not self.run.problem.steps)
-
-    def _read_back(self) -> None:
-        """Compare the results with their checksums. Raises StoreError where they differ."""
-        mine = self.run.owned
-        mine = mine.counted_from(self.manifest.first, self.manifest.first_row)
-        for level in self._results:
-            seal = self.seals.level(level, self.run.plan.sweeps)
-            within = self._within(level_name(level))
-            errors = read_back(self.run.folder.result(level), seal, mine, within)
-            if errors:
-                raise errors[0]
-
-    def _within(self, name: str) -> Within | None:
-        """Where a result lies in a file with others; None in one of its own."""
-        problem, folder = self.run.problem, self.run.folder
-        together = folder.together
-        if together is None or name not in together.offsets:
-            return None
-        dtype = np.dtype(problem.dtype_of(name.removesuffix(PREVIOUS)))
-        header = Header(problem.shape, dtype, False, together.offsets[name])
-        return Within(folder.out / f"{together.field}.npy", header)
-
-    def _sealed(self) -> dict[str, Seal]:
-        """What the checksums of each result are of, by name."""
-        seals = self.seals
-        return {
-            level_name(level): seals.level(level, self.run.plan.sweeps) for level in self._results
-        }
-
-    @property
-    def _results(self) -> Iterator[Arrival]:
-        return (level for level in self.run.plan.schedule.arrivals if not level.constant)
-
     def carry(
         self,
         stores: dict[StoreKey, Store],
-        kernel: Kernel | DeviceKernel,
+        kernel: AnyKernel,
         progress: Listener | None,
         stop: Stop,
     ) -> None:
         """Make all steps."""
-        run = self.run
         if self.before.steps_done >= 0:
             self.observers.go_on()
         watched = self.observers.attach(kernel)
         stores = self._packed(stores, progress)
-        begin = time.perf_counter()
-        self.site = site = watched.site(run.plan, self.files.ring, self.transfers)
-        self.account.window_seconds = time.perf_counter() - begin
-        self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
-        self.account.compiler = kernel.compiler
-        self.files.fallbacks += kernel.notes
+        self.site = site = self._made_site(kernel, watched)
         hierarchy: Hierarchy[Any] = Hierarchy(
             site.window, self._streamed(stores), self.transfers, seal=self.seals.move
         )
@@ -309,16 +252,16 @@ class Execution:
             hierarchy = replace(hierarchy, seams=self.files.seams())
             stream(
                 self.run.plan,
-                site.updates(run.plan, watched),
+                site.updates(self.run.plan, watched),
                 reached(replace(hierarchy, sparing=sparing), site),
                 Callbacks(
-                    self._commit,
-                    progress,
-                    self.observers.progressed,
-                    self._swept(progress),
-                    self.observers.looks_at_leaving(),
-                    self if self.observers.somebody_tells else None,
-                    self.observers.looks_at_arriving(),
+                    committed=self._commit,
+                    progress=progress,
+                    live=self.observers.progressed,
+                    swept=self._swept(progress),
+                    leaving=self.observers.looks_at_leaving(),
+                    until=self if self.observers.somebody_tells else None,
+                    arriving=self.observers.looks_at_arriving(),
                 ),
                 tally=self.account.tally,
                 stop=stop,
@@ -338,6 +281,16 @@ class Execution:
         finally:
             self.close()
             stop.listening = False
+
+    def _made_site(self, kernel: AnyKernel, watched: AnyKernel) -> Site[Any]:
+        """The window, and what of it lies on a device."""
+        begin = time.perf_counter()
+        site = watched.site(self.run.plan, self.files.ring, self.transfers)
+        self.account.window_seconds = time.perf_counter() - begin
+        self.account.device, self.account.copied = kernel.device_name, site.copied_bytes
+        self.account.compiler = kernel.compiler
+        self.files.fallbacks += kernel.notes
+        return site
 
     def _streamed(self, stores: dict[StoreKey, Store]) -> dict[StoreKey, Store]:
         """The stores, with the planes that sweeps stream."""
@@ -449,7 +402,7 @@ class Execution:
     def _where(
         self,
         fault: NotFinite,
-        kernel: Kernel | DeviceKernel,
+        kernel: AnyKernel,
         site: Site[Any],
         hierarchy: Hierarchy[Any],
     ) -> str:
