@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, file_errors
 
 __all__ = [
     "existing",
@@ -74,16 +74,12 @@ def replace_whole(new: Path, path: Path) -> None:
     At any moment the old one has that name, or the new one; where one of them is a folder, the two
     are exchanged. What was there goes by the name of the new one then. Raises StoreError.
     """
-    try:
+    with file_errors("cannot replace", path):
         _sync(new)
         if os.path.lexists(path) and (_is_folder(path) or _is_folder(new)):
             _exchange(new, path)
         else:
             os.replace(new, path)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError("cannot replace", path=path, errno=error.errno) from error
     sync_folder(path.parent)
 
 

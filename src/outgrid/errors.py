@@ -22,6 +22,7 @@ __all__ = [
     "StoreError",
     "UsageError",
     "VerificationError",
+    "file_errors",
     "meaning",
 ]
 
@@ -116,6 +117,17 @@ class StoreError(Error, OSError):
         self.offset = offset
         self.length = length
         self.errno = errno
+
+
+@contextmanager
+def file_errors(words: str, path: str | os.PathLike[str]) -> Generator[None]:
+    """Turn what the system says of a file into a StoreError that begins with some words."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(words, path=path, errno=error.errno) from error
 
 
 class DeviceError(Error):

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, file_errors
 
 __all__ = [
     "check_given",
@@ -107,12 +107,8 @@ def read_fully(
 
 
 def _looked_at(path: Name, *, follow: bool) -> None:
-    try:
+    with file_errors("cannot open", path):
         _check_name(path, follow=follow)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot open", path=path, errno=error.errno) from error
 
 
 def _read(path: Name, most_bytes: int, *, follow: bool) -> bytes:

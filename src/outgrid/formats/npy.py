@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.formats.input import InputFile
 from outgrid.formats.shard import is_index
 from outgrid.formats.sink import Output, Plain
@@ -124,17 +124,13 @@ def read_header(path: str | os.PathLike[str], base: int | None = None) -> Header
     Raises StoreError where the file cannot be read or its length is not what the header says,
     UsageError where it is not a .npy file or holds no plain numbers.
     """
-    try:
-        with open(path, "rb", opener=given if base is None else stored) as file:
-            file.seek(base or 0)
-            header = _parse_header(file, path, base or 0)
-            size = os.fstat(file.fileno()).st_size
-            expected = header.data_offset + header.nbytes
-            indexed = base is None and is_index(file.fileno(), header.data_offset, expected, size)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    opener = given if base is None else stored
+    with file_errors("cannot read", path), open(path, "rb", opener=opener) as file:
+        file.seek(base or 0)
+        header = _parse_header(file, path, base or 0)
+        size = os.fstat(file.fileno()).st_size
+        expected = header.data_offset + header.nbytes
+        indexed = base is None and is_index(file.fileno(), header.data_offset, expected, size)
     if base is not None:
         return header
     if size != expected and not indexed:
@@ -184,14 +180,9 @@ def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -
     if header.data_offset != HEADER_BYTES:
         return
     wanted = header_bytes(header.shape, header.dtype.newbyteorder("="))
-    try:
-        with open(path, "rb", opener=stored) as file:
-            file.seek(base)
-            written = file.read(HEADER_BYTES)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    with file_errors("cannot read", path), open(path, "rb", opener=stored) as file:
+        file.seek(base)
+        written = file.read(HEADER_BYTES)
     if written != wanted:
         at = next(k for k in range(len(wanted)) if written[k : k + 1] != wanted[k : k + 1])
         raise StoreError(

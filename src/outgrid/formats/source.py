@@ -3,7 +3,7 @@
 import gzip
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import Error, StoreError
+from outgrid.errors import Error, StoreError, file_errors
 from outgrid.regular import given, read_fully
 from outgrid.units import format_bytes
 
@@ -406,26 +406,14 @@ def _cut(cells: range, step: int) -> Iterator[range]:
         first = last
 
 
-@contextmanager
-def reading(path: Path) -> Generator[None]:
+def reading(path: Path) -> AbstractContextManager[None, bool | None]:
     """Turn what the system says of a file into StoreError."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    return file_errors("cannot read", path)
 
 
-@contextmanager
-def writing(path: Path) -> Generator[None]:
+def writing(path: Path) -> AbstractContextManager[None, bool | None]:
     """Turn what the system says of a file that is being written into StoreError."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot write", path=path, errno=error.errno) from error
+    return file_errors("cannot write", path)
 
 
 @contextmanager

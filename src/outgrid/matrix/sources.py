@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.matrix.chunks import Chunk, Part
 from outgrid.native import BLOCK_BYTES, Buffer, File, as_array
 from outgrid.regular import check_given, given, read_fully
@@ -137,12 +137,8 @@ def open_source(method: str, part: Part) -> Source:
         )
     if part.stripe_bytes and method != "direct":
         raise UsageError(f"a matrix in stripes needs method 'direct', not {method!r}")
-    try:
+    with file_errors("cannot open", part.path):
         return SOURCES[method](part)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError("cannot open", path=part.path, errno=error.errno) from error
 
 
 def chunk_memory(nbytes: int) -> Bytes:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from outgrid.comm import Comm
 from outgrid.config import RunOptions
 from outgrid.durable import partial_path
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, file_errors
 from outgrid.formats.npy import HEADER_BYTES, cut_npy, read_header, reserve_npy
 from outgrid.observe.observer import Noted, Observer, Reached
 from outgrid.plan.schedule.subgrid import Box
@@ -247,12 +247,8 @@ def place(out: Path, whole: Problem) -> None:
         path, shape = partial_path(out / name), snapshot.shape(whole.shape, whole.steps)
         if not path.exists():
             continue
-        try:
+        with file_errors("cannot write", path):
             cut_npy(path, shape, whole.dtype_kept(snapshot), out / name)
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
 def _begun(path: Path, snapshot: Snapshot, whole: Problem) -> Path:

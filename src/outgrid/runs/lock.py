@@ -23,7 +23,7 @@ import msgspec
 
 from outgrid.comm import strangers
 from outgrid.durable import make_folder
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.regular import own
 
 LOCK_NAME = "run.lock"
@@ -79,12 +79,8 @@ class RunLock:
         self._made_folder = False
 
     def __enter__(self) -> Self:
-        try:
+        with file_errors("cannot lock", self.path):
             self._descriptor = self._take()
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError("cannot lock", path=self.path, errno=error.errno) from error
         return self
 
     def __exit__(

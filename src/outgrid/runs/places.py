@@ -23,7 +23,7 @@ import msgspec
 
 from outgrid.config import RunOptions
 from outgrid.durable import make_folder, replace_file, sync_folder
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.formats.npy import HEADER_BYTES
 from outgrid.lines import format_count
 from outgrid.regular import own
@@ -183,17 +183,13 @@ def write_mark(place: Path, mark: OwnerMark) -> None:
     """Say durably whose a folder (which is made) or a device is."""
     text = msgspec.json.encode(mark) + b"\n"
     path = place
-    try:
+    with file_errors("cannot write", path):
         if is_device(place):
             _write_block(place, MARK + text)
             return
         make_folder(place)
         path = place / OWNER_NAME
         replace_file(path, text)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError("cannot write", path=path, errno=error.errno) from error
 
 
 def remove_mark(place: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, file_errors
 from outgrid.formats.npy import Header, read_header
 from outgrid.regular import given, read_fully
 from outgrid.seal import Seal
@@ -129,12 +129,8 @@ class Joined:
 def _header(piece: Piece) -> Header:
     if piece.within is not None:
         return piece.within.header
-    try:
+    with file_errors("cannot open", piece.path):
         return read_header(piece.path)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot open", path=piece.path, errno=error.errno) from error
 
 
 def _check_holds(piece: Piece, header: Header) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, file_errors
 from outgrid.native import Outlet as _Outlet
 from outgrid.regular import own
 
@@ -64,12 +64,8 @@ class Outlet:
 
 
 def _opened(path: Path) -> int:
-    try:
+    with file_errors("cannot open", path):
         return own(path, os.O_RDWR)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot open", path=path, errno=error.errno) from error
 
 
 def _started(files: list[int], held_bytes: int) -> _Outlet:

@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from outgrid.errors import StoreError, UsageError
+from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.formats.npy import Header
 from outgrid.native import File
 from outgrid.regular import given
@@ -90,17 +90,13 @@ class GivenStore(DirectStore):
         place.check_unchanged(name)
         if place.offset + header.nbytes > place.nbytes:
             raise StoreError(f"is too short to hold {name}", path=path)
-        try:
+        with file_errors("cannot open", path):
             descriptor = given(path, os.O_RDONLY)
             try:
                 file = File(path, "r", True)
             except BaseException:
                 os.close(descriptor)
                 raise
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError("cannot open", path=path, errno=error.errno) from error
         try:
             sums = "r" if place.seal is not None else None
             store = cls(path, file, transfers, reserved=False, sums=sums, header=header)
