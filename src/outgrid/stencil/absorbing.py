@@ -52,7 +52,7 @@ def absorbing(
         sponges = _Sponges(stencil, boundary, shape)
         stencil = sponges.applied()
         given |= sponges.factors
-    return stencil, _behind(boundary), given
+    return stencil, boundary.changed(_behind), given
 
 
 def memories(
@@ -99,18 +99,13 @@ def _factors(value: Expression, known: Container[str]) -> list[Profile]:
             return []
 
 
-def _behind(boundary: Boundary) -> Boundary:
-    """What is behind the layers of faces that absorb."""
-    if boundary.kind in ABSORBING:
-        sponge = boundary.kind == "sponge"
-        numbers = dict.fromkeys(("width", "strength", "courant", "frequency"))
-        value = (boundary.number or 0.0) if sponge else None
-        boundary = dataclasses.replace(boundary, kind="dirichlet", value=value, **numbers)
-    return dataclasses.replace(
-        boundary,
-        faces=tuple((name, _behind(face)) for name, face in boundary.faces),
-        fields=tuple((name, _behind(rules)) for name, rules in boundary.fields),
-    )
+def _behind(face: Boundary) -> Boundary:
+    """What is behind the layer of a face that absorbs."""
+    if face.kind not in ABSORBING:
+        return face
+    value = (face.number or 0.0) if face.kind == "sponge" else None
+    numbers = dict.fromkeys(("width", "strength", "courant", "frequency"))
+    return dataclasses.replace(face, kind="dirichlet", value=value, **numbers)
 
 
 class _Sponges(msgspec.Struct):

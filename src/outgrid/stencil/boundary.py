@@ -126,6 +126,15 @@ class Boundary:
                 self._check_number(name, number)
         self._check_nesting()
 
+    def changed(self, change: Callable[["Boundary"], "Boundary"]) -> "Boundary":
+        """The boundary with what it says of each face, field and all others changed alike."""
+        one = change(self)
+        return replace(
+            one,
+            faces=tuple((name, face.changed(change)) for name, face in one.faces),
+            fields=tuple((name, own.changed(change)) for name, own in one.fields),
+        )
+
     def _check_nesting(self) -> None:
         """Raise DefinitionError for what is said in the midst of a face or field."""
         for name, face in self.faces:

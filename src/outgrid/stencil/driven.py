@@ -52,7 +52,7 @@ def driven(
     faces += [face for rules in faces for _, face in rules.faces]
     if not any(face.kind in DRIVEN for face in faces):
         return stencil, boundary, parameters, {}
-    behind = _behind(boundary)
+    behind = boundary.changed(_behind)
     layers = edges_of(stencil, behind).layers
     inside = [range(low, extent - high) for (low, high), extent in zip(layers, shape, strict=True)]
     made = _Driven(stencil, boundary, tuple(inside), shape)
@@ -62,15 +62,11 @@ def driven(
     return applied, behind, {**parameters, **profiles}, made.series
 
 
-def _behind(boundary: Boundary) -> Boundary:
-    """The boundary with mirrors in place of driven faces."""
-    if boundary.kind in DRIVEN:
-        boundary = dataclasses.replace(boundary, kind="neumann", value=None, a=None, b=None)
-    return dataclasses.replace(
-        boundary,
-        faces=tuple((name, _behind(face)) for name, face in boundary.faces),
-        fields=tuple((name, _behind(rules)) for name, rules in boundary.fields),
-    )
+def _behind(face: Boundary) -> Boundary:
+    """A mirror in place of a driven face."""
+    if face.kind not in DRIVEN:
+        return face
+    return dataclasses.replace(face, kind="neumann", value=None, a=None, b=None)
 
 
 class _Driven(msgspec.Struct):
