@@ -24,6 +24,7 @@ __all__ = [
     "read_fully",
     "read_given",
     "read_own",
+    "resolved",
     "stored",
 ]
 
@@ -77,6 +78,14 @@ def read_given(path: Name, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
 def read_own(path: Name, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
     """All of a file that a run has made. Raises StoreError as `read_given` does."""
     return _read(path, most_bytes, follow=False)
+
+
+def resolved(path: Name) -> Path:
+    """The whole path that a name leads to, or as far as it leads: links may go in a circle.
+
+    `Path.resolve` raises RuntimeError for these.
+    """
+    return Path(os.path.realpath(path))
 
 
 def read_fully(

@@ -20,7 +20,7 @@ import numpy as np
 
 from outgrid.errors import UsageError
 from outgrid.formats.source import decoding
-from outgrid.regular import given
+from outgrid.regular import given, resolved
 
 __all__ = ["HOST", "Served", "link"]
 
@@ -52,7 +52,7 @@ class Served(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, folder: Path, port: int = 0) -> None:
-        self.folder = folder.resolve()
+        self.folder = resolved(folder)
         if not (folder / METADATA).is_file():
             there = f"has no {METADATA}" if folder.is_dir() else "is not a folder"
             raise UsageError(
@@ -93,7 +93,7 @@ class Served(ThreadingHTTPServer):
             return None
         file = self.folder.joinpath(*parts)
         try:
-            if not file.resolve().is_relative_to(self.folder) or not file.is_file():
+            if not resolved(file).is_relative_to(self.folder) or not file.is_file():
                 return None
             return open(file, "rb", opener=given)
         except OSError:

@@ -26,7 +26,7 @@ import outgrid
 from outgrid.cli import main
 
 PATIENCE = 300.0
-KINDS = ("FIFO", "directory", "link", "dangling link", "device", "socket")
+KINDS = ("FIFO", "directory", "link", "dangling link", "circle", "device", "socket")
 JOB = """
 [problem]
 stencil = "heat5"
@@ -99,6 +99,8 @@ def put(kind: str, path: Path, precious: Path) -> None:
             path.symlink_to(precious)
         case "dangling link":
             path.symlink_to(precious.with_name("nowhere"))
+        case "circle":
+            path.symlink_to(path.name)
         case "device":
             path.symlink_to("/dev/zero")
         case _:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from outgrid.cli import main
 from outgrid.errors import StoreError
 from outgrid.regular import given, own, read_given, read_own, stored
 
@@ -28,6 +29,49 @@ def test_every_verb_ends_with_words_whatever_lies_where_a_file_should_be(state, 
         assert "Traceback" not in trial["said"], trial
         assert trial["code"] == 0 or trial["said"], trial
         assert trial["kept"], trial
+
+
+JOB = """
+[problem]
+stencil = "heat5"
+shape = [24, 32]
+steps = 4
+parameters = {k = 0.2}
+initial = {u = "x"}
+snapshots = [{field = "u", every = 2}]
+[run]
+memory = "256MiB"
+tier = "direct"
+depth = 2
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "job.toml", "--scratch", "circle"],
+        ["run", "job.toml", "--out", "circle/job.run"],
+        ["run", "job.toml", "--erase", "circle"],
+        ["serve", "circle"],
+    ],
+)
+def test_links_that_go_in_a_circle_are_refused_with_words(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("circle").symlink_to("circle")
+    Path("job.toml").write_text(JOB)
+    assert main(arguments) in (2, 3, 4)
+    assert "circle" in capsys.readouterr().err
+
+
+def test_a_former_run_with_a_link_that_goes_in_a_circle_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text(JOB)
+    assert main(["run", "job.toml", "--stop-after", "0.000001", "--quiet"]) == 75
+    left = Path("job.run/snapshot.0.npy.new")
+    left.unlink()
+    left.symlink_to(left.name)
+    assert main(["run", "job.toml", "--overwrite", "--quiet"]) == 0
+    assert not left.is_symlink()
 
 
 OPENERS = {"given": given, "own": own, "stored": stored}

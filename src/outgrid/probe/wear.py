@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from outgrid.durable import existing
+from outgrid.regular import resolved
 
 __all__ = ["device_endurance"]
 
@@ -48,5 +49,5 @@ def _disk(place: Path, sysfs: Path) -> str | None:
     entry = sysfs / "dev/block" / f"{os.major(number)}:{os.minor(number)}"
     if not entry.exists():
         return None
-    entry = entry.resolve()
+    entry = resolved(entry)
     return entry.parent.name if (entry / "partition").exists() else entry.name

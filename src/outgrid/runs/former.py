@@ -14,6 +14,7 @@ from outgrid.errors import UsageError
 from outgrid.formats import InputFile
 from outgrid.formats.arrays import InputArray
 from outgrid.record import RECORD_NAME, Record, read_record
+from outgrid.regular import resolved
 from outgrid.runs.frames import snapshot_files
 from outgrid.runs.group import OnDisk, is_unfinished, on_disk
 from outgrid.runs.leftovers import list_leftovers, remove_leftovers
@@ -54,11 +55,11 @@ class Former(msgspec.Struct, frozen=True):
 
     def check_inputs(self, problem: Problem) -> None:
         """Raise UsageError where one of the files is what a problem reads."""
-        files = [path.resolve() for path in self.files]
+        files = [resolved(path) for path in self.files]
         mine = {*files, *(folder for path in files for folder in path.parents)}
         for name, given in problem.initial.items():
             for path in _read_from(given):
-                if path.resolve() in mine:
+                if resolved(path) in mine:
                     raise UsageError(
                         f"the values of {name!r} are read from {path}, a result of the run in "
                         f"{self.out}, which this run would overwrite; choose another folder with "
@@ -126,7 +127,7 @@ def _left(out: Path, record: Record) -> Iterator[Path]:
             status = path.lstat()
         except FileNotFoundError:
             continue
-        if ".." in Path(name).parts or not path.resolve().is_relative_to(out.resolve()):
+        if ".." in Path(name).parts or not resolved(path).is_relative_to(resolved(out)):
             raise UsageError(f"{mark} names the file {name} outside of its folder: remove it")
         changed = "is not a file" if not stat.S_ISREG(status.st_mode) else ""
         if status.st_mtime > ended + CLOCK_SECONDS:

@@ -26,7 +26,7 @@ from outgrid.durable import make_folder, replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.formats.npy import HEADER_BYTES
 from outgrid.lines import format_count
-from outgrid.regular import own
+from outgrid.regular import own, resolved
 from outgrid.storage import Parts, is_device, require_device
 from outgrid.units import format_bytes
 
@@ -77,7 +77,7 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         cls, places: Iterable[Path], names: tuple[str, ...], stripe_bytes: int, field_bytes: int
     ) -> Spread:
         """The spread of fields of ``field_bytes``. Raises UsageError for places that do not mix."""
-        paths = tuple(os.fspath(place.resolve()) for place in places)
+        paths = tuple(os.fspath(resolved(place)) for place in places)
         devices = [is_device(Path(place)) for place in paths]
         if len(set(paths)) < len(paths):
             raise UsageError(
@@ -237,8 +237,8 @@ def check_devices(devices: Iterable[Path], erase: Iterable[Path]) -> tuple[Path,
 
     Raises UsageError for one that ``erase`` does not name as well, and where that names others.
     """
-    named, devices = {path.resolve() for path in erase}, list(devices)
-    others = sorted(named - {device.resolve() for device in devices})
+    named, devices = {resolved(path) for path in erase}, list(devices)
+    others = sorted(named - {resolved(device) for device in devices})
     if others:
         raise UsageError(
             f"erase names {others[0]}, which is not a block device of scratch; leave it out, "

@@ -13,6 +13,7 @@ from outgrid.config import AUTO, OPTIONS, RunOptions, left_out, run_folder
 from outgrid.errors import UsageError
 from outgrid.machine import limit_on_memory
 from outgrid.purposes import Start, VoidOption, check_purposes, spelled
+from outgrid.regular import resolved
 from outgrid.runs.group import is_shared, on_disk
 from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.units import format_bytes
@@ -44,7 +45,7 @@ def resumption(out: Path, given: Mapping[str, Any], comm: Comm) -> Resumption:
     if (
         isinstance(elsewhere, str)
         and elsewhere != AUTO
-        and run_folder(elsewhere).resolve() != out.resolve()
+        and resolved(run_folder(elsewhere)) != resolved(out)
     ):
         raise UsageError(
             f"out = {elsewhere!r} is for new runs: the one that is resumed stays in {out}; "

@@ -14,6 +14,7 @@ from outgrid.errors import InfeasiblePlan, StoreError, UsageError
 from outgrid.formats.npy import HEADER_BYTES
 from outgrid.machine import anonymous_bytes
 from outgrid.plan.model import Plan
+from outgrid.regular import resolved
 from outgrid.runs.seals import level_name
 from outgrid.runs.state import RunFolder
 from outgrid.storage.sums import sums_path
@@ -115,7 +116,7 @@ def _to_make(options: RunOptions) -> Iterator[tuple[str, Path]]:
 
 def _where(folder: Path) -> str:
     """The disk that a folder is on, or is going to be, in words."""
-    place = existing(folder).resolve()
+    place = resolved(existing(folder))
     above = (place, *place.parents)
     mount = next((parent for parent in above if os.path.ismount(parent)), above[-1])
     what = _mounts().get(os.fspath(mount), "")
@@ -135,7 +136,7 @@ def _mounts(table: Path = Path("/proc/self/mountinfo")) -> dict[str, str]:
 
 def _check_apart(folder: Path) -> None:
     """Raise UsageError if ``folder`` is where devices are, which is memory and no disk."""
-    place = existing(folder).resolve()
+    place = resolved(existing(folder))
     if DEVICES in (place, *place.parents) and place.stat().st_dev == DEVICES.stat().st_dev:
         raise UsageError(
             f"{folder} is not a block device, and a folder there would be in memory; name an "
@@ -149,10 +150,10 @@ def check_usable(folder: Path) -> None:
     Raises UsageError where its path is no UTF-8, which manifests and records are written in.
     """
     try:
-        os.fspath(folder.resolve()).encode()
+        os.fspath(resolved(folder)).encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the path {os.fsencode(folder.resolve())!r} is not UTF-8, as manifests and records "
+            f"the path {os.fsencode(resolved(folder))!r} is not UTF-8, as manifests and records "
             "need; name a folder with a path in UTF-8"
         ) from None
     place = existing(folder)

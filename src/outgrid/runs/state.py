@@ -30,7 +30,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.plan.schedule.rings import Arrival
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.record import RECORD_NAME
-from outgrid.regular import own
+from outgrid.regular import own, resolved
 from outgrid.runs.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -85,7 +85,7 @@ class RunFolder(msgspec.Struct, frozen=True):
         write_manifest(self.out, bare)
         try:
             for place in self.working.places:
-                write_mark(place, OwnerMark(manifest.run, os.fspath(self.out.resolve())))
+                write_mark(place, OwnerMark(manifest.run, os.fspath(resolved(self.out))))
         except StoreError:
             self.abandon(bare)
             raise
@@ -93,7 +93,7 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     def relative_scratch(self) -> str:
         """Scratch as a manifest names it: a run that keeps it inside can be moved as a whole."""
-        out, scratch = self.out.resolve(), self.scratch.resolve()
+        out, scratch = resolved(self.out), resolved(self.scratch)
         return os.fspath(scratch.relative_to(out) if scratch.is_relative_to(out) else scratch)
 
     def check_owner(self, manifest: Manifest) -> None:
@@ -132,7 +132,7 @@ class RunFolder(msgspec.Struct, frozen=True):
         ``beside`` are the files that it leaves beside its fields, ``erased`` devices that may hold
         what another run has left, and ``replaced`` files of a former run in ``out`` that go first.
         """
-        going = {path.parent.resolve() / path.name for path in replaced}
+        going = {resolved(path.parent) / path.name for path in replaced}
         names = (*self.result_names(levels), *beside)
         others = (RECORD_NAME, MANIFEST_NAME, TRACES_NAME, REDUCTIONS_NAME)
         paths = [self.out / name for name in (*names, *others)]
@@ -144,14 +144,14 @@ class RunFolder(msgspec.Struct, frozen=True):
         paths += [self.scratch / name for name in self.working.names(levels, seams)]
         paths += self.spread.files() if self.spread is not None else []
         for path in paths:
-            if path.parent.resolve() / path.name in going:
+            if resolved(path.parent) / path.name in going:
                 continue
             if path.exists() or path.is_symlink():
                 way = way_out(self.out)
                 if not path.is_relative_to(self.out):
                     way = "choose another folder with --scratch, or remove it"
                 raise UsageError(f"{path} exists and is not overwritten; {way}")
-        self._check_places_free({path.resolve() for path in erased}, bool(going))
+        self._check_places_free({resolved(path) for path in erased}, bool(going))
 
     def _check_places_free(self, erased: Collection[Path], replaces: bool) -> None:
         """Raise UsageError where working files of another run are, but where it is replaced."""
@@ -159,7 +159,7 @@ class RunFolder(msgspec.Struct, frozen=True):
             mark = read_mark(place)
             if mark is None or place in erased:
                 continue
-            if replaces and Path(mark.out) == self.out.resolve():
+            if replaces and Path(mark.out) == resolved(self.out):
                 continue
             if (Path(mark.out) / MANIFEST_NAME).exists():
                 hint = f"remove it with outgrid clean {mark.out}"

@@ -16,6 +16,7 @@ from outgrid.errors import UsageError
 from outgrid.observe import beside_bytes, files_of
 from outgrid.plan.model import Plan
 from outgrid.record import Part
+from outgrid.regular import resolved
 from outgrid.runs.former import Former, former
 from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
@@ -118,8 +119,8 @@ class Alone(msgspec.Struct, frozen=True):
             )
         kept = spread.paths if spread is not None else (durable.shares[0].folder.scratch,)
         stripe_bytes = spread.stripe_bytes if spread is not None else 0
-        asked = {place.resolve() for place in options.places}
-        if (asked and asked != {place.resolve() for place in kept}) or (
+        asked = {resolved(place) for place in options.places}
+        if (asked and asked != {resolved(place) for place in kept}) or (
             options.stripe_bytes not in (0, stripe_bytes)
         ):
             striped = f", in stripes of {stripe_bytes}" if stripe_bytes else ""
