@@ -104,6 +104,16 @@ def test_a_wrong_job_ends_with_2(change, words, folder, capsys):
     assert not Path("job.run").exists()
 
 
+def test_memory_that_is_not_there_is_told(folder, capsys, monkeypatch):
+    def empty(*_, **__):
+        raise MemoryError("Unable to allocate 64.0 GiB")
+
+    monkeypatch.setattr("outgrid.pipeline.run", empty)
+    code, said = run(capsys)
+    assert code == 4
+    assert said == "outgrid: out of memory: Unable to allocate 64.0 GiB\n"
+
+
 def test_a_missing_job_is_named(folder, capsys):
     assert main(["run", "none.toml"]) == 2
     assert "none.toml: No such file" in capsys.readouterr().err

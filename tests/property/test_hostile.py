@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outgrid.config import RunOptions, parse_settings
-from outgrid.errors import Error, InfeasiblePlan, UsageError
+from outgrid.errors import DefinitionError, Error, InfeasiblePlan, UsageError
 from outgrid.formats.npy import header_bytes, read_header
 from outgrid.job import load_job
 from outgrid.record import RECORD_NAME, read_record
@@ -249,6 +249,23 @@ def test_jobs_with_odd_values(tmp_path_factory, key, value):
     path = tmp_path_factory.mktemp("job") / "job.toml"
     path.write_text("\n".join(lines).replace("steps", f"{key} = {written(value)}\nsteps"))
     refused_or_read(load_job, path)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'boundary = {x = "sponge"}',
+        'boundary = {x = {value = "sin(step)"}}',
+        "regions = {u = {x = [3, 9]}}",
+    ],
+)
+def test_axes_that_are_too_long_for_a_number_per_cell(entry, tmp_path):
+    """No memory is taken for these numbers: the process would be killed."""
+    path = tmp_path / "job.toml"
+    job = JOB.decode().replace("64]", f"{1 << 40}]").replace("steps = 6", f"steps = 6\n{entry}")
+    path.write_text(job)
+    with pytest.raises(DefinitionError, match=f"{1 << 40} cells along x, and at most 67108864"):
+        load_job(path)
 
 
 def test_a_job_of_many_bytes_is_not_read(tmp_path):

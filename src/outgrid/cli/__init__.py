@@ -99,6 +99,11 @@ def _code(parsed: argparse.Namespace) -> int:
             traceback.print_exc()
         print(f"outgrid: {spoken_by(error)}{error}", file=sys.stderr, flush=True)
         return error.exit_code if isinstance(error, Error) else IO_EXIT_CODE
+    except MemoryError as error:
+        if parsed.debug:
+            traceback.print_exc()
+        print(f"outgrid: out of memory: {error or 'no more is free'}", file=sys.stderr)
+        return IO_EXIT_CODE
     except KeyboardInterrupt as interrupt:
         told = str(interrupt) if hasattr(interrupt, "exit_code") else ""
         print(f"outgrid: {told or 'interrupted'}", file=sys.stderr)

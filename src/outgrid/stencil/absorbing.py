@@ -22,7 +22,7 @@ from outgrid.stencil.absorb import MATCHED_CELLS, SPONGE_CELLS, matched_layer, s
 from outgrid.stencil.boundary import ABSORBING, SIDES, Boundary
 from outgrid.stencil.expression import Constant, Expression, Profile, operation
 from outgrid.stencil.model import Assignment, Stencil
-from outgrid.stencil.region import Box
+from outgrid.stencil.region import Box, numbered
 from outgrid.stencil.symbol import AXES
 
 __all__ = ["absorbing", "memories"]
@@ -187,6 +187,7 @@ class _Sponges(msgspec.Struct):
             self.names[key] = self.stencil.free(name)
             inside = extent - sum(layers)
             _check_room(letter, pair, inside, SPONGE_CELLS)
+            numbered(letter, extent)
             factor = np.ones(inside)
             for side, face in zip(SIDES, pair, strict=True):
                 if face is not None:
@@ -223,7 +224,7 @@ def _matched(
                 f' profiles {", ".join(names)}; kind "sponge" works with any stencil'
             )
         behind = [max(radius - 1, 0) if face is not None else 0 for face in pair]
-        inside = extent - sum(behind)
+        inside = numbered(axis, extent) - sum(behind)
         _check_room(axis, pair, inside - 1, MATCHED_CELLS)
         layers = [np.zeros(inside) for _ in names]
         for side, face in zip(SIDES, pair, strict=True):

@@ -34,6 +34,7 @@ from outgrid.stencil.expression import (
 )
 from outgrid.stencil.initial import InitialExpression
 from outgrid.stencil.model import Assignment, Field, Reduction, Stencil
+from outgrid.stencil.region import numbered
 from outgrid.stencil.series import Series
 from outgrid.stencil.symbol import AXES, Condition, Symbol, as_expression
 from outgrid.syntax import expression_tree
@@ -125,7 +126,8 @@ class _Driven(msgspec.Struct):
     ) -> Expression:
         """The value of an access, with what a face has for cells that lie beyond it."""
         offset, inside = access.offset[axis], self.inside[axis]
-        place = np.arange(self.shape[axis]) + offset
+        letter = AXES[axis - self.stencil.ndim]
+        place = np.arange(numbered(letter, self.shape[axis])) + offset
         apart = inside.start - 1 - place if offset < 0 else place - inside.stop
         factor, share = np.ones(len(place)), np.zeros(len(place))
         for k in range(abs(offset)):
@@ -219,7 +221,7 @@ class _Driven(msgspec.Struct):
 
     def _numbers(self, node: Expression, axis: int, across: bool, offset: int) -> Expression:
         inside, extent = self.inside[axis], self.shape[axis]
-        place = np.arange(extent) + offset
+        place = np.arange(numbered(AXES[axis - self.stencil.ndim], extent)) + offset
         if not across:
             place = np.clip(place, 0, extent - 1)
         elif offset < 0:

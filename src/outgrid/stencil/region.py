@@ -34,6 +34,7 @@ __all__ = [
     "bounded",
     "clear_outside",
     "kinds_of_regions",
+    "numbered",
     "plain",
     "regional",
     "regions_of",
@@ -47,6 +48,7 @@ Region: TypeAlias = tuple[Cells, ...]
 MOST_KINDS = 3  # of fields, by the axes that cut their regions, that kernels tell apart
 KIND_BITS = 8  # for them in the tables of kernels, `kKinds` of regions.hpp; above is one per field
 MOST_BOXES = 64
+MOST_NUMBERED = 1 << 26  # cells of an axis; a profile of numbers takes 40 bytes for each
 _SIDES = {"both": (True, True), "low": (True, False), "high": (False, True)}
 
 
@@ -333,6 +335,20 @@ def _condition(
     return reduce(lambda a, b: operation("or", a, b), boxes)
 
 
+def numbered(letter: str, extent: int) -> int:
+    """The extent of an axis whose cells get a number each. Raises DefinitionError for a long one.
+
+    The memory that a run may use is not known where a problem is made.
+    """
+    if extent > MOST_NUMBERED:
+        raise DefinitionError(
+            f"regions and boundaries with layers or values need a number for each of the {extent} "
+            f"cells along {letter}, and at most {MOST_NUMBERED} are kept; shorten the axis, or "
+            "leave them out along it"
+        )
+    return extent
+
+
 def _profile(
     axis: int, part: range, shape: tuple[int, ...], profiles: dict[str, NDArray[np.float64]]
 ) -> Profile:
@@ -340,15 +356,15 @@ def _profile(
 
     Names say nothing of the range: a stencil, and its kernel, are the same for grids of any shape.
     """
-    values = np.zeros(shape[axis])
-    values[part.start : part.stop] = 1
     letter = AXES[axis - len(shape)]
+    values = np.zeros(numbered(letter, shape[axis]))
+    values[part.start : part.stop] = 1
     known = [name for name in profiles if name.startswith(f"{ex.WITHIN}{letter} ")]
     for name in known:
         if np.array_equal(profiles[name], values):
             return Profile(name, axis)
-    numbered = (f"{ex.WITHIN}{letter} {number}" for number in range(1, len(known) + 2))
-    name = next(name for name in numbered if name not in profiles)
+    names = (f"{ex.WITHIN}{letter} {number}" for number in range(1, len(known) + 2))
+    name = next(name for name in names if name not in profiles)
     profiles[name] = values
     return Profile(name, axis)
 
