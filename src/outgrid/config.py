@@ -97,7 +97,10 @@ def _edge(given: bool | int) -> int:
 
 
 def _unnamed(given: object) -> str:
-    return "name a folder, or leave it out" if "" in _listed(cast("Any", given)) else ""
+    names = _listed(cast("Any", given))
+    if any("\0" in name for name in names):
+        return "no path has the character NUL"
+    return "name a folder, or leave it out" if "" in names else ""
 
 
 def _no_folder(given: object) -> str:
@@ -113,7 +116,7 @@ def _no_folder(given: object) -> str:
 
 def _no_file(given: str) -> str:
     if Path(given).name == given and is_laid_out(given):
-        return ""
+        return _unnamed(given)
     return "name a file of HDF5, VTKHDF or NetCDF, such as heat.h5, beside the folder of results"
 
 

@@ -1,13 +1,15 @@
 """TOML that anybody may have written: what a parser could not bear is refused before it is parsed.
 
 A parser calls itself for each bracket, takes time that grows with the square of the parts of a key,
-and makes whole numbers of as many digits as are written.
+and makes whole numbers of as many digits as are written. Whole numbers have 64 bits, as TOML wants
+it, so all are numbers for who computes with them.
 """
 
 import re
 import tomllib
-from typing import Any
+from typing import Any, cast
 
+from outgrid.decoding import shown
 from outgrid.errors import UsageError
 
 __all__ = ["MOST_BYTES", "parse_toml"]
@@ -15,6 +17,7 @@ __all__ = ["MOST_BYTES", "parse_toml"]
 MOST_BYTES = 4 << 20
 MOST_BRACKETS = 32
 MOST_PARTS = 16
+MOST_WHOLE = (1 << 63) - 1
 LONGEST = {"word": 1000, "string": 1 << 16}  # 16 times as long as a formula or a path
 
 # In the order in which they are told apart; a string that does not end is one to the end.
@@ -38,10 +41,29 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
     """The tables of a text, which `source` names in messages.
 
     Raises UsageError for brackets that nest too deep, keys of too many parts, and numbers and names
-    that are too long, with the line and the bound; ValueError for what is no TOML.
+    that are too long, with the line and the bound, for whole numbers beyond 64 bits and for texts
+    with a NUL, which no file name may have; ValueError for what is no TOML.
     """
     _check(text, source)
-    return tomllib.loads(text)
+    tables = tomllib.loads(text)
+    _check_values(tables, source)
+    return tables
+
+
+def _check_values(value: object, place: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in cast("dict[str, Any]", value).items():
+            _check_values(inner, f"{place}: {shown(key)}")
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            _check_values(inner, place)
+    elif isinstance(value, int) and not -MOST_WHOLE - 1 <= value <= MOST_WHOLE:
+        raise UsageError(
+            f"{place} = {shown(str(value))}: whole numbers are within -{MOST_WHOLE + 1} to "
+            f"{MOST_WHOLE}"
+        )
+    elif isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{place} = {shown(repr(value))}: a text must not have the character NUL")
 
 
 def _check(text: str, source: str) -> None:

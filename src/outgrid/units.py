@@ -24,6 +24,7 @@ __all__ = [
     "suggest",
 ]
 
+MOST_BYTES = (1 << 63) - 1
 BLOCK_BYTES = 4096
 """Of a disk: transfers past the page cache move whole blocks."""
 
@@ -45,7 +46,7 @@ _SECONDS_BY_UNIT: dict[str, float] = {
     "h": 3600.0,
     "d": 86400.0,
 }
-_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})\s*([a-z]*)\s*", re.ASCII)
 _BYTES_EXAMPLES = 'examples: "1GiB", "256 MiB", "2GB", 1048576'
 _SECONDS_EXAMPLES = 'examples: "90s", "15min", "1h30m", 5400'
 
@@ -68,7 +69,7 @@ def parse_bytes(text: str | float) -> int:
             raise UsageError(
                 f"{text} is not a size in bytes: it must be at least 0; {_BYTES_EXAMPLES}"
             )
-        return text
+        return _bounded(text, text)
     match = _NUMBER_AND_UNIT.fullmatch(text.lower())
     if match is None:
         raise UsageError(f"{text!r} is not a size in bytes; {_BYTES_EXAMPLES}")
@@ -77,10 +78,21 @@ def parse_bytes(text: str | float) -> int:
         guess = nearest(unit, _BYTES_BY_UNIT)
         hint = f'did you mean "{number}{_spelled(guess)}"? ' if guess else ""
         raise UsageError(f"{text!r} has the unknown unit {unit!r}; {hint}{_BYTES_EXAMPLES}")
-    size = _BYTES_BY_UNIT[unit] * (int(number) if number.isdigit() else float(number))
-    if size != int(size):
-        raise UsageError(f"{text!r} must be a whole number of bytes, not {size}; {_BYTES_EXAMPLES}")
-    return int(size)
+    whole, _, part = number.partition(".")
+    scale = 10 ** len(part)
+    size, rest = divmod(int(whole + part) * _BYTES_BY_UNIT[unit], scale)
+    if rest:
+        raise UsageError(
+            f"{text!r} must be a whole number of bytes, not {size + rest / scale}; "
+            f"{_BYTES_EXAMPLES}"
+        )
+    return _bounded(size, text)
+
+
+def _bounded(size_bytes: int, text: str | int) -> int:
+    if size_bytes > MOST_BYTES:
+        raise UsageError(f"{text} is not a size in bytes: it must be at most {MOST_BYTES} (8 EiB)")
+    return size_bytes
 
 
 def parse_endurance(text: str | int) -> int:

@@ -268,6 +268,17 @@ def test_axes_that_are_too_long_for_a_number_per_cell(entry, tmp_path):
         load_job(path)
 
 
+@pytest.mark.parametrize("value", ["1" * 400, f"[0, -{2**63 + 1}]", r'"a\u0000b.npy"'])
+@pytest.mark.parametrize("table", ["problem", "run", "gradient"])
+def test_numbers_beyond_64_bits_and_texts_with_a_nul(table, value, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(f"[{table}]\nsteps = {value}\n")
+    with pytest.raises(UsageError, match=f"job.toml: {table}: steps = .*(within|character NUL)"):
+        load_job(path)
+    with pytest.raises(UsageError, match=r"--set steps: value = .*(within|character NUL)"):
+        parse_settings([f"steps={value}"])
+
+
 def test_a_job_of_many_bytes_is_not_read(tmp_path):
     path = tmp_path / "job.toml"
     path.touch()

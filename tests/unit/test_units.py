@@ -22,6 +22,8 @@ from outgrid.errors import UsageError
         (".5KiB", 512),
         (7, 7),
         ("9007199254740993", 2**53 + 1),
+        ("1.001GB", 1_001_000_000),
+        (2**63 - 1, 2**63 - 1),
     ],
 )
 def test_parse_bytes(text: str | int, size_bytes: int) -> None:
@@ -29,13 +31,19 @@ def test_parse_bytes(text: str | int, size_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GiB", "-1GiB", "1 GiBB", "ten", "0.3", "1.0000001B", -5, True]
+    "text", ["", "GiB", "-1GiB", "1 GiBB", "ten", "0.3", "1.0000001B", -5, True, "9" * 5000]
 )
 def test_parse_bytes_refuses_with_the_text_and_examples(text: str | int) -> None:
     with pytest.raises(UsageError) as caught:
         units.parse_bytes(text)
     assert str(text) in str(caught.value)
     assert "1GiB" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [2**63, 10**400, "8192PiB"])
+def test_parse_bytes_refuses_more_than_64_bits(text: str | int) -> None:
+    with pytest.raises(UsageError, match=f"{text} .* at most {2**63 - 1}"):
+        units.parse_bytes(text)
 
 
 def test_parse_bytes_suggests_the_nearest_unit() -> None:

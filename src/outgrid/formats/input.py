@@ -62,6 +62,8 @@ class InputFile:
             raise DefinitionError(
                 f"the file {text} names {name!r} in it, and name is {self.name!r}; give one"
             )
+        if "\0" in text:
+            raise DefinitionError(f"the file {text!r}: no path has the character NUL")
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "name", self.name or name)
         for key in ("shape", "index", "transpose"):
