@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from outgrid.stencil.problem import Problem
 
 _LARGEST_BYTES = 2**63 - 1
+_MOST_STEPS = 2**63 - 1
 _MOST_SNAPSHOTS = 64
 PREVIOUS = ".previous"
 """Ends the name of the previous time level, as in "u.previous"."""
@@ -302,6 +303,8 @@ def checked_steps(name: str, steps: object) -> int:
         raise DefinitionError(
             f"{name} must be a whole number of at least 0, not {steps!r}{_as_whole(steps)}"
         )
+    if int(steps) > _MOST_STEPS:
+        raise DefinitionError(f"{name} must be at most {_MOST_STEPS}, not {steps}")
     return int(steps)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError, meaning
+from outgrid.formats.arrays import FILL
 from outgrid.stencil import expression as ex
 from outgrid.stencil.given import value_of
 from outgrid.stencil.initial import (
@@ -130,6 +131,8 @@ def _checked_parameter(
             )
         check_range(f"the first value of the parameter {name} =", lagged.first, dtype)
         return lagged
+    if np.ma.is_masked(value):
+        raise DefinitionError(f"the parameter {name} has masked values; {FILL}")
     nested = isinstance(value, list | tuple) and any(
         isinstance(one, Iterable) and not isinstance(one, str) for one in cast("list[Any]", value)
     )

@@ -51,6 +51,8 @@ class Source:
         given = cast("object", self.values)
         if isinstance(given, str):
             return
+        if isinstance(given, np.ndarray):  # of one number, too; None where a value is masked
+            given = cast("object", given.tolist())
         if isinstance(given, Iterable):
             values = tuple(_checked_value(value) for value in cast("Iterable[object]", given))
             object.__setattr__(self, "values", values)

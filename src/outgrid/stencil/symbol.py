@@ -2,8 +2,9 @@
 
 import math
 import operator
+import sys
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from typing import Any, NoReturn, SupportsFloat, TypeAlias, TypeGuard, cast
 
 import numpy as np
@@ -510,8 +511,10 @@ class AfterStep:
 
 
 def is_number(value: object) -> TypeGuard[SupportsFloat]:
-    """Whether `value` is a real number; True and False are not."""
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    """Whether `value` is a real number that a float holds; True and False are none."""
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
+        return False
+    return not isinstance(value, Rational) or abs(value) <= sys.float_info.max
 
 
 def as_expression(value: object) -> Expression:

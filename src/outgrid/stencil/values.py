@@ -130,6 +130,8 @@ def classify(
 
 
 def _kind(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "beyond the range of float64"
     return "None" if value is None else f"of type {type(value).__name__}"
 
 

@@ -376,3 +376,31 @@ def test_formulas_of_step_are_numbers_of_the_steps():
         DefinitionError, match=r"the parameter k: the formula '0.1 \*' is not valid"
     ):
         problem.replace(parameters={"k": "0.1 *"})
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"parameters": {"k": HUGE}},
+        {"parameters": {"k": np.ma.array([0.1, 0.2, 0.3], mask=[0, 1, 0])}},
+        {"parameters": {"k": np.ma.masked}},
+        {"initial": {"u": HUGE}},
+        {"boundary": HUGE},
+        {"boundary": {"x": {"kind": "robin", "a": HUGE, "b": 1.0, "value": 0.0}}},
+        {"grid": {"spacing": HUGE}},
+        {"sources": [{"field": "u", "position": (3, 3), "values": HUGE}]},
+        {"sources": [{"field": "u", "position": (3, 3), "values": np.ma.masked}]},
+        {"receivers": [{"field": "u", "position": (HUGE, 3)}]},
+        {"steps": HUGE},
+    ],
+)
+def test_numbers_that_are_none_in_float64_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError):
+        heat(**({"steps": 3, "parameters": {"k": 0.1}} | given))
+
+
+def test_the_value_of_a_source_may_be_an_array_of_one_number() -> None:
+    assert Source("u", (3, 3), np.array(2.5)).values == 2.5  # pyright: ignore[reportArgumentType]
