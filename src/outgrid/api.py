@@ -231,6 +231,10 @@ def _shown(
     progress: Shows, comm: Comm, on_sweep: Callable[[Reading], None] | None = None
 ) -> Generator[Callable[[Progress], None] | None]:
     """Who is told how far a run has come: whom the caller names, else whoever looks on."""
+    if on_sweep is not None and not callable(on_sweep):
+        raise UsageError(f"on_sweep must be a function of a Reading, not {on_sweep!r}")
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise UsageError(f"progress must be True, False or a function, not {progress!r}")
     with _watching(progress, comm) as listener:
         yield listener if on_sweep is None else _WithSweeps(listener, on_sweep)
 

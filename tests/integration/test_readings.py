@@ -147,3 +147,10 @@ def test_metrics_are_of_the_format():
         assert re.fullmatch(rf"# (TYPE|HELP) outgrid_[a-z_]+ [\w ]+|{sample}", line), line
     assert 'outgrid_reduction{name="e"} +Inf' in lines
     assert not any("left_seconds{" in line and "planned" not in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["on_sweep", "progress"])
+def test_who_is_told_must_be_a_function(name, tmp_path):
+    with pytest.raises(UsageError, match=f"{name} must be .*function.*, not 'all'"):
+        og.run(problem(), memory="256MiB", out=tmp_path / "run", **{name: "all"})
+    assert not (tmp_path / "run").exists()
