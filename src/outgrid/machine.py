@@ -28,6 +28,7 @@ __all__ = [
     "peak_memory_bytes",
     "reset_peak_memory",
     "strain",
+    "wanted_compiler",
 ]
 
 # Rates assumed until they are measured. One core of a current server streams about 14 GB/s from
@@ -323,12 +324,23 @@ def _cpu_name(proc: Path) -> str:
     return platform.machine()
 
 
+def wanted_compiler() -> list[str]:
+    """The command in ``$CXX``. Raises UsageError where no shell would read it."""
+    text = os.environ.get("CXX", "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(
+            f"the compiler that $CXX names, {text!r}, is not a command: {error}"
+        ) from None
+
+
 def _compiler_path() -> str:
     """The C++ compiler's path, links resolved (most systems put the version there), or "".
 
     With the arguments that ``$CXX`` gives it.
     """
-    wanted, *arguments = shlex.split(os.environ.get("CXX", "")) or [""]
+    wanted, *arguments = wanted_compiler() or [""]
     paths = (shutil.which(name) for name in ([wanted] if wanted else ["c++", "g++", "clang++"]))
     path = next((os.path.realpath(path) for path in paths if path is not None), "")
     return shlex.join([path, *arguments]) if path else ""

@@ -27,6 +27,7 @@ from pathlib import Path
 from outgrid.build.arithmetic import check_arithmetic
 from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, label_of, labelled, read_trusted
 from outgrid.errors import BuildError, NoCompiler
+from outgrid.machine import wanted_compiler
 
 OPTIMISATION = "-O3"
 PROCESSOR = "-march=native"
@@ -110,8 +111,8 @@ def find_compiler() -> Compiler:
 
     Raises NoCompiler, which says how to get one; BuildError where the one in ``$CXX`` is missing.
     """
-    wanted = os.environ.get("CXX")
-    candidates = [shlex.split(wanted)] if wanted else [["g++"], ["clang++"], *_by_pip()]
+    wanted = wanted_compiler()
+    candidates = [wanted] if wanted else [["g++"], ["clang++"], *_by_pip()]
     for command in candidates:
         path = shutil.which(command[0]) if command else None
         if path is not None and (version := _version(tuple(command), path)) is not None:

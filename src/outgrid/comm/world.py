@@ -19,7 +19,7 @@ _MARKS = ("PMIX_RANK",)
 
 def launched_ranks() -> int | None:
     """Ranks that the launcher speaks of; 1 without a launcher, None where it does not say."""
-    sizes = [os.environ[name] for name in _SIZES if os.environ.get(name, "").isdigit()]
+    sizes = [os.environ[name] for name in _SIZES if os.environ.get(name, "").isdecimal()]
     if sizes:
         return int(sizes[0])
     return None if any(name in os.environ for name in _MARKS) else 1
@@ -31,7 +31,7 @@ def strangers() -> str:
     Each of them takes itself for the only process of a run.
     """
     tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "")
-    if launched_ranks() != 1 or not tasks.isdigit() or int(tasks) < 2:
+    if launched_ranks() != 1 or not tasks.isdecimal() or int(tasks) < 2:
         return ""
     return (
         f"; Slurm started {tasks} tasks with no MPI between them: srun --mpi=pmi2 (or another of "

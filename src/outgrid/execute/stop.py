@@ -83,7 +83,7 @@ def scheduler_seconds_left(environ: dict[str, str] | None = None) -> float:
     Slurm gives the end as seconds since 1970 in SLURM_JOB_END_TIME.
     """
     text = (os.environ if environ is None else environ).get("SLURM_JOB_END_TIME", "")
-    return int(text) - time.time() if text.isdecimal() else math.inf
+    return float(text) - time.time() if text.isdecimal() else math.inf
 
 
 def stop_in_time(stop: Stop, stop_after_seconds: float | None) -> None:

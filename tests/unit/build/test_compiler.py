@@ -20,6 +20,7 @@ from outgrid.build.compiler import (
 )
 from outgrid.build.kept import cache_folder
 from outgrid.errors import BuildError, UsageError
+from outgrid.machine import describe_machine
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -90,6 +91,14 @@ def test_a_compiler_that_is_killed_is_told_apart(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(script(tmp_path / "cxx", failing)))
     with pytest.raises(BuildError, match="signal 9"):
         build(SOURCE, find_compiler(), tmp_path)
+
+
+def test_a_compiler_that_is_no_command_is_refused(monkeypatch):
+    monkeypatch.setenv("CXX", 'g++ "-O1')
+    with pytest.raises(UsageError, match=r"\$CXX names, 'g\+\+ \"-O1', is not a command: No clos"):
+        find_compiler()
+    with pytest.raises(UsageError, match="not a command"):
+        describe_machine()
 
 
 @pytest.mark.parametrize("wanted", ["no-such-compiler -O1", "/bin/false", ""])

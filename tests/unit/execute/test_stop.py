@@ -19,6 +19,7 @@ def test_a_run_stops_before_its_time_is_over_not_after():
 def test_the_end_of_a_slurm_job_is_read_from_its_environment(monkeypatch):
     assert scheduler_seconds_left({}) == float("inf")
     assert scheduler_seconds_left({"SLURM_JOB_END_TIME": "soon"}) == float("inf")
+    assert scheduler_seconds_left({"SLURM_JOB_END_TIME": "9" * 400}) == float("inf")
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3600)}
     assert 3590 < scheduler_seconds_left(end) <= 3600
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 20))
