@@ -254,9 +254,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     the frames kept after each sweep, if any. `measured` covers all `parts`, of which there is more
     than one where the run was resumed; `plan` and `machine` are those of the last. `planned` is the
     plan in JSON-able form, the entry "plan" of the file. `checksums` has for each result the
-    checksum of the file that holds the checksums of its rows, `seals` what those are of: the run,
-    the field and the step, whose key they are combined with. `spread` says over which places fields
-    were spread, and how, if they were.
+    checksum of the file that holds the checksums of its rows (traces and reductions: that of their
+    file), `seals` what those are of: the run, the field and the step, whose key they are combined
+    with. `spread` says over which places fields were spread, and how, if they were.
 
     Fields and snapshots that have `offsets` are in a file of HDF5, with others, and begin at that
     byte; ``frames`` are the files of such snapshots.

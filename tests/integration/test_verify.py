@@ -10,10 +10,12 @@ import pytest
 from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
+from outgrid.definition import stencil
 from outgrid.errors import StoreError
 from outgrid.runs import state
 from outgrid.runs.verify import verify
 from outgrid.stencil.problem import Problem
+from outgrid.stencil.reduction import sum_over
 
 SHAPE = (40, 12, 33)
 
@@ -87,6 +89,26 @@ def test_files_that_are_missing_or_cut_are_named(damage, words, finished, tmp_pa
     damage(run)
     assert main(["verify", str(run)]) == 1
     assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["receivers.npy", "reductions.npy"])
+def test_traces_and_reductions_that_changed_are_named(name, tmp_path, capsys):
+    rule = stencil(lambda u, *, k: {"u": u * k, "total": sum_over(u)}, name="summed", ndim=2)
+    receivers = [{"field": "u", "position": (3, 3)}]
+    given = {"steps": 4, "parameters": {"k": 0.5}, "initial": {"u": 1.0}, "receivers": receivers}
+    out = pipeline.run(Problem(rule, (8, 9), "float64", **given), options(tmp_path / "run")).out
+    assert main(["verify", str(out)]) == 0
+    assert "3 files, " in capsys.readouterr().out
+    content = bytearray((out / name).read_bytes())
+    content[-3] ^= 1
+    (out / name).write_bytes(content)
+    assert main(["verify", str(out)]) == 1
+    captured = capsys.readouterr()
+    assert "not the one that the run has left: its checksum is " in captured.out
+    assert f"{name}\n" in captured.out
+    (out / name).unlink()
+    assert main(["verify", str(out)]) == 1
+    assert f"{name}, No such file" in capsys.readouterr().out
 
 
 def test_a_result_of_another_run_is_told_from_this_ones(finished, tmp_path, capsys):

@@ -88,7 +88,7 @@ class Receivers(Observer):
             every = comm.share(np.where(counts, self._seen(points)[: run.last], 0.0))
             if comm.rank == 0:
                 traces = traces_of(reduce(np.add, every), points.weights, points.firsts)
-                place_traces(run.out, traces)
+                return Noted(place_traces(run.out, traces))
         return Noted()
 
     def _seen(self, points: Points) -> Samples:

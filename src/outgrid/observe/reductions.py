@@ -99,14 +99,14 @@ class Reductions(Observer):
     def place(self, comm: Comm) -> Noted:
         """Add up what all ranks have, and round it once."""
         run, kinds = self.run, self._kinds
-        shares = comm.share(totals_file(run.folder.out, run.manifest))
+        shares, noted = comm.share(totals_file(run.folder.out, run.manifest)), Noted()
         if comm.rank == 0:
             tables = joined(shares, kinds, run.last)
             values = [np.zeros((0, len(kinds))), *(numbers(kinds, table) for table in tables)]
             names = [reduction.name for reduction in run.given.stencil.reductions]
-            place_reductions(run.out, names, np.vstack(values))
+            noted = Noted(place_reductions(run.out, names, np.vstack(values)))
         comm.share(None)  # files of other ranks are not needed any more
-        return Noted()
+        return noted
 
 
 def durable_totals(durable: Durable, kinds: tuple[str, ...]) -> Iterator[Table]:

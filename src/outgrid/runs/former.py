@@ -134,7 +134,7 @@ def _left(out: Path, record: Record) -> Iterator[Path]:
             changed = "was changed since"
         if changed:
             raise UsageError(
-                f"{path} is not replaced: the run in {out} wrote that file, and since then it "
+                f"{path} is not replaced: the run in {out} wrote that file, and it "
                 f"{changed}; choose another folder with --out, or remove it"
             )
         yield path

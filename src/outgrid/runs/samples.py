@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outgrid.durable import partial_path, replace_file
 from outgrid.errors import StoreError
-from outgrid.regular import read_own
+from outgrid.regular import own, read_own
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
 from outgrid.seal import Seal
 
@@ -29,6 +29,7 @@ REDUCTIONS_NAME = "reductions.npy"
 SAMPLES_NAME = "samples.npy"
 TOTALS_NAME = "totals"
 DIGEST_BYTES = 8
+CHUNK_BYTES = 16 << 20
 
 
 def write_samples(out: Path, manifest: Manifest, samples: NDArray[np.float64]) -> Manifest:
@@ -76,22 +77,51 @@ def read_samples(out: Path, manifest: Manifest) -> NDArray[np.float64] | None:
     return np.load(io.BytesIO(content))
 
 
-def place_traces(out: Path, traces: NDArray[np.float64]) -> None:
-    """Leave the traces of a finished run."""
-    _replace(out / TRACES_NAME, _npy_bytes(traces))
+def place_traces(out: Path, traces: NDArray[np.float64]) -> dict[str, str]:
+    """Leave the traces of a finished run. Returns their checksum by the name of the file."""
+    return _place(out, TRACES_NAME, traces)
 
 
-def place_reductions(out: Path, names: Sequence[str], values: NDArray[np.float64]) -> None:
-    """Leave the reductions of a finished run: (steps, reductions), as named columns."""
+def place_reductions(
+    out: Path, names: Sequence[str], values: NDArray[np.float64]
+) -> dict[str, str]:
+    """The same of reductions: (steps, reductions), as named columns."""
     columns = np.zeros(len(values), [(name, np.float64) for name in names])
     for name, column in zip(names, values.T, strict=True):
         columns[name] = column
-    _replace(out / REDUCTIONS_NAME, _npy_bytes(columns))
+    return _place(out, REDUCTIONS_NAME, columns)
+
+
+def check_placed(path: Path, digest: str) -> int:
+    """The bytes of traces or reductions that were left. Raises StoreError for others."""
+    found, nbytes = xxhash.xxh3_64(), 0
+    try:
+        with open(path, "rb", opener=own) as file:
+            while content := file.read(CHUNK_BYTES):
+                found.update(content)
+                nbytes += len(content)
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    if found.hexdigest() != digest:
+        raise StoreError(
+            f"the file is not the one that the run has left: its checksum is {found.hexdigest()}, "
+            f"and the record has {digest}",
+            path=path,
+        )
+    return nbytes
 
 
 def totals_file(out: Path, manifest: Manifest) -> tuple[Path, str]:
     """The file of what one of several ranks has found of the reductions, and its run."""
     return totals_so_far(out), manifest.identity
+
+
+def _place(out: Path, name: str, array: NDArray[Any]) -> dict[str, str]:
+    content = _npy_bytes(array)
+    _replace(out / name, content)
+    return {name: xxhash.xxh3_64_hexdigest(content)}
 
 
 def _replace(path: Path, content: bytes) -> None:

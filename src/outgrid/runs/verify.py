@@ -21,6 +21,7 @@ from outgrid.runs.group import Durable, durable
 from outgrid.runs.lock import RunLock
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
 from outgrid.runs.places import SPREAD_SUFFIX
+from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME, check_placed
 from outgrid.runs.single import become, file_of
 from outgrid.runs.working import is_halo, is_seam, level_of
 from outgrid.seal import UNSEALED, Seal
@@ -55,6 +56,18 @@ class Verified(msgspec.Struct, frozen=True):
             files = tuple(dict.fromkeys((*files, frames.out)))
         return Verified(files, nbytes, errors, self.steps)
 
+    def with_samples(self, out: Path, record: Record) -> Verified:
+        """With the traces and reductions in ``out``, if a record has their checksums."""
+        files, nbytes, errors = self.files, self.nbytes, self.errors
+        for name in (TRACES_NAME, REDUCTIONS_NAME):
+            if name in record.checksums:
+                files = (*files, out / name)
+                try:
+                    nbytes += check_placed(out / name, record.checksums[name])
+                except StoreError as error:
+                    errors = (*errors, error)
+        return Verified(files, nbytes, errors, self.steps)
+
 
 class _Field(msgspec.Struct, frozen=True):
     """A field to be read, in a file or in parts, unless something is wrong with it already.
@@ -82,7 +95,8 @@ def verify(out: Path, seen: Callable[[Path, int, int], None] | None = None) -> V
     """
     if (out / RECORD_NAME).exists():
         record = read_record(out)
-        return _verify(_results(out, record), seen).with_frames(_result_frames(out, record))
+        verified = _verify(_results(out, record), seen)
+        return verified.with_frames(_result_frames(out, record)).with_samples(out, record)
     durable(out)
     with RunLock(out):
         state = durable(out)
