@@ -2,6 +2,7 @@
 
 import gzip
 import pkgutil
+import resource
 import shutil
 from contextlib import closing
 
@@ -10,8 +11,11 @@ import pytest
 
 import outgrid as og
 from outgrid.cli import main
-from outgrid.errors import Error, UsageError
+from outgrid.errors import Error, StoreError, UsageError
 from outgrid.formats import InputFile, open_file, open_input
+from outgrid.formats.axis import Axis
+from outgrid.formats.hdf5 import Hdf5Output
+from outgrid.formats.sink import Array
 
 SHAPE = (12, 20, 24)
 VALUES = np.random.default_rng(9).standard_normal(SHAPE).astype("f4")
@@ -377,3 +381,57 @@ def test_a_file_is_opened_once(tmp_path, monkeypatch):
     )
     run(tmp_path / "u.npy", tmp_path)
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_header_with_extents_below_0_is_refused(suffix, tmp_path, capsys):
+    """Two of them make a number of cells above 0."""
+    nibabel = pytest.importorskip("nibabel")
+    header = nibabel.Nifti1Header()
+    header.set_data_shape((8, 7, 6))
+    header["dim"][1:4], header["vox_offset"], header["magic"] = (8, -7, -6), 352, b"n+1"
+    content = header.binaryblock + bytes(4 + 8 * 7 * 6 * 4)
+    path = tmp_path / f"m{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+    assert main(["import", str(path), "--to", str(tmp_path / "m.npy")]) == 4
+    assert "shape (-6, -7, 8) from byte 352 on; they must be at least 0" in capsys.readouterr().err
+    assert not (tmp_path / "m.npy").exists()
+
+
+@pytest.mark.parametrize("suffix", [".vtkhdf", ".tif", ".nii", ".npy"])
+def test_a_file_that_the_system_lets_grow_no_further_ends_with_words(suffix, tmp_path, capsys):
+    np.save(tmp_path / "m.npy", np.ones((60, 70, 80)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        code = main(["import", str(tmp_path / "m.npy"), "--to", str(tmp_path / f"n{suffix}")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert code == 4
+    assert "File too large" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["m.npy"]
+
+
+def test_a_file_of_hdf5_that_is_not_complete_leaves_room_to_close_it(tmp_path):
+    """Where the disk is full the library cannot write what it holds, and the process crashed."""
+    pytest.importorskip("h5py")
+    path = tmp_path / "m.h5"
+    output = Hdf5Output(path, image=False)
+    array = Array("u", (100, 100, 100), np.dtype("f8"), (Axis("z"), Axis("y"), Axis("x")))
+    output.array(array).write(tuple(map(range, array.shape)), np.ones(array.shape))
+    assert path.stat().st_blocks * 512 >= 8_000_000
+    output.close()
+    assert path.stat().st_blocks * 512 < 100_000
+
+
+def test_what_a_library_says_of_a_file_that_it_cannot_close_is_told(tmp_path, monkeypatch):
+    pytest.importorskip("h5py")
+    output = Hdf5Output(tmp_path / "m.h5", image=False)
+
+    class Full:
+        def close(self):
+            raise RuntimeError("Can't decrement id ref count")
+
+    monkeypatch.setattr(output, "file", Full())
+    with pytest.raises(StoreError, match="cannot be written: Can't decrement"):
+        output.close()

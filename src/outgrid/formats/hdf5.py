@@ -1,5 +1,6 @@
 """Data sets of HDF5 files. One that lies in one piece is read without the library."""
 
+import os
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from outgrid.formats.input import InputFile, check_numbers, one_of
 from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Into, Output, Sink, Spans
-from outgrid.formats.source import Coords, Sliced, Source, Straight, decoding, whole_axes
+from outgrid.formats.source import Coords, Sliced, Source, Straight, decoding, encoding, whole_axes
 from outgrid.regular import check_given
 from outgrid.units import BLOCK_BYTES
 
@@ -135,7 +136,8 @@ class Hdf5Output:
         self._told: list[tuple[Any, dict[str, Any]]] = []
         self._grid: tuple[tuple[Axis, ...], tuple[int, ...]] = (), ()
         self._moments: NDArray[Any] = np.empty(0)
-        with decoding(path):
+        self._complete = False
+        with encoding(path):
             self.file = self.h5py.File(
                 path,
                 "x",
@@ -153,7 +155,7 @@ class Hdf5Output:
         """
         if array.levels:
             raise UsageError("HDF5 files cannot hold levels; leave levels out, or export to Zarr")
-        with decoding(self.path):
+        with encoding(self.path):
             made = self._made(self._image(array) if self.image else self.file, array)
             if self.image:
                 self._steps(array)
@@ -270,7 +272,7 @@ class Hdf5Output:
 
     def commit(self) -> None:
         """Write what the library still holds."""
-        with decoding(self.path):
+        with encoding(self.path):
             # Behind all arrays, whose places do not depend on what is told of them.
             for made, attributes in self._told:
                 for key, value in attributes.items():
@@ -278,10 +280,17 @@ class Hdf5Output:
             if not self.image:  # behind the arrays: the first one begins at the first block
                 self.file.attrs["Conventions"] = "CF-1.8"
             self.file.flush()
+        self._complete = True
 
     def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+        """Close the file, which is empty unless it is complete.
+
+        What the library holds still goes there: it needs room on a disk that is full.
+        """
+        with encoding(self.path):
+            if not self._complete:
+                os.truncate(self.path, 0)
+            self.file.close()
 
 
 class _Frame:

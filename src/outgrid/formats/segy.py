@@ -13,7 +13,7 @@ from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Output, Sink, Written, check_bare
-from outgrid.formats.source import Box, Sliced, Source, decoding, whole_axes
+from outgrid.formats.source import Box, Sliced, Source, decoding, encoding, whole_axes
 from outgrid.regular import check_given
 
 __all__ = ["create_output", "open_source"]
@@ -194,7 +194,7 @@ class _Shots:
     def commit(self) -> None:
         """Write what the library still holds."""
         if self.file is not None:
-            with decoding(self.path):
+            with encoding(self.path):
                 self.file.flush()
 
     def close(self) -> None:

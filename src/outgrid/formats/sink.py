@@ -23,7 +23,7 @@ from outgrid.formats.source import (
     Box,
     Source,
     boxes,
-    decoding,
+    encoding,
     slices,
     spans,
     whole_axes,
@@ -179,7 +179,7 @@ class Into(msgspec.Struct):
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write the values of a box, encoded by the library."""
-        with decoding(self.path):
+        with encoding(self.path):
             self.array[slices(box)] = values
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "boxes",
     "cell_of",
     "decoding",
+    "encoding",
     "reading",
     "slices",
     "spans",
@@ -128,6 +129,12 @@ class Straight:
     _memory: local = field(init=False, default_factory=local)
 
     def __post_init__(self) -> None:
+        if min(self.offset, *self.shape) < 0:
+            raise StoreError(
+                f"its header gives shape {self.shape} from byte {self.offset} on; they must be at "
+                "least 0",
+                path=self.path,
+            )
         with reading(self.path):
             self._descriptor = given(self.path, os.O_RDONLY)
         try:
@@ -417,7 +424,7 @@ def writing(path: Path) -> AbstractContextManager[None, bool | None]:
 
 
 @contextmanager
-def decoding(path: Path) -> Generator[None]:
+def decoding(path: Path, failed: str = "cannot be read") -> Generator[None]:
     """Turn what a library says of a file that it cannot read, of whatever type, into StoreError."""
     try:
         yield
@@ -427,4 +434,9 @@ def decoding(path: Path) -> Generator[None]:
         raise StoreError("no memory to decode it", path=path) from error
     except Exception as error:  # libraries of formats raise errors of any kind
         said = str(error).strip() or type(error).__name__
-        raise StoreError(f"cannot be read: {said}", path=path) from error
+        raise StoreError(f"{failed}: {said}", path=path) from error
+
+
+def encoding(path: Path) -> AbstractContextManager[None]:
+    """The same of a file that it cannot write."""
+    return decoding(path, "cannot be written")

@@ -9,7 +9,7 @@ from outgrid.errors import UsageError
 from outgrid.formats.input import InputFile, check_numbers
 from outgrid.formats.registry import library
 from outgrid.formats.sink import Array, Output, Sink, Spans, check_bare
-from outgrid.formats.source import Sliced, Source, Straight, decoding
+from outgrid.formats.source import Sliced, Source, Straight, decoding, encoding
 from outgrid.regular import check_given
 
 __all__ = ["create_output", "open_source"]
@@ -67,7 +67,7 @@ class _Pages:
         check_bare(array, self.path)
         if self.written:
             raise UsageError(f"{self.path.stem} holds one array; choose a field")
-        with decoding(self.path):
+        with encoding(self.path):
             values = self.tifffile.memmap(
                 self.path,
                 shape=array.shape,

@@ -25,7 +25,7 @@ from outgrid.formats.packing import absent, unpacked
 from outgrid.formats.registry import library
 from outgrid.formats.shard import stored_chunks
 from outgrid.formats.sink import Array, Output, Sink, copy
-from outgrid.formats.source import Box, Sliced, Source, View, decoding, whole_axes
+from outgrid.formats.source import Box, Sliced, Source, View, decoding, encoding, whole_axes
 from outgrid.formats.stored import Stored
 from outgrid.formats.views import bits_as_numbers
 
@@ -140,7 +140,7 @@ class _Store:
 
     def __init__(self, zarr: Any, path: Path) -> None:
         self.zarr, self.path = zarr, path
-        with decoding(path):
+        with encoding(path):
             said = {"Conventions": "CF-1.8"}
             self.group = zarr.open_group(path, mode="w-", zarr_format=3, attributes=said)
         self.pyramids: list[Array] = []
@@ -203,7 +203,7 @@ class _Store:
         if array.along:
             attributes["coordinates"] = " ".join(beside.name for beside in array.along)
         chunk = tuple(max(1, n) for n in map(min, cells or whole_axes(shape, 2), shape))
-        with decoding(self.path):
+        with encoding(self.path):
             return self.group.create_array(
                 name,
                 shape=shape,
@@ -233,7 +233,7 @@ class _Store:
                 shape, dtype, said = at.values.shape, at.values.dtype, dict(at.attributes)
                 array = Array(name, shape, dtype, (Axis(at.dim),), shards=False, attributes=said)
                 made = self._made(name, array, shape, dtype, shape)
-                with decoding(self.path):
+                with encoding(self.path):
                     made[...] = at.values
 
     def _finish(self) -> None:
@@ -259,7 +259,7 @@ class _Store:
             share = encoded + (memory - encoded) // times
             copy(source, sink, share + 2 * source.decoded_bytes)
             self._finish()
-        with decoding(self.path):
+        with encoding(self.path):
             self.group[array.name].attrs.update(multiscales(array.name, array.axes, len(shapes)))
 
     def close(self) -> None:
