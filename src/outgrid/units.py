@@ -103,7 +103,8 @@ def parse_endurance(text: str | int) -> int:
     size = text.strip() if isinstance(text, str) else str(text)
     if not size.lower().rstrip("w").endswith("b"):
         number = size.rstrip("kmgtpKMGTPwW ")
-        raise UsageError(f'the endurance {size} has no unit; did you mean "{number}TBW"?')
+        near = number if _NUMBER_AND_UNIT.fullmatch(number) else "600"
+        raise UsageError(f'the endurance {size!r} has no unit; did you mean "{near}TBW"?')
     endurance_bytes = parse_bytes(size.removesuffix("W").removesuffix("w"))
     if endurance_bytes == 0:
         raise UsageError(

@@ -104,6 +104,28 @@ def test_a_wrong_job_ends_with_2(change, words, folder, capsys):
     assert not Path("job.run").exists()
 
 
+@pytest.mark.parametrize("option", ["--set", "--scratch", "--erase", "--machine", "--ranks"])
+def test_a_value_of_two_dashes_is_none(option, folder, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "job.toml", f"{option}=--"])
+    assert ended.value.code == 2
+    assert f"argument {option}: expected one argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["sweep", "/", "--set", "depth=1,2"], ["show", "field", "."], ["gradient", "/"]]
+)
+def test_folders_without_a_name_are_no_files(arguments, folder, capsys):
+    assert main(arguments) in (2, 4)
+    assert "directory" in capsys.readouterr().err
+
+
+def test_any_number_of_ranks_is_refused_at_once(folder, capsys):
+    code, said = run(capsys, verb="plan", more=("--ranks", str(2**62)))
+    assert code == 3
+    assert "ranks cannot share 40 planes" in said
+
+
 def test_memory_that_is_not_there_is_told(folder, capsys, monkeypatch):
     def empty(*_, **__):
         raise MemoryError("Unable to allocate 64.0 GiB")

@@ -3,7 +3,7 @@
 import argparse
 import textwrap
 from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from outgrid.units import suggest
 
@@ -44,6 +44,12 @@ class Parser(argparse.ArgumentParser):
             if action.help != argparse.SUPPRESS
         ]
         self.error(f"unknown option {option}{suggest(option, shown)}")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        values: Any = super()._get_values(action, arg_strings)
+        if action.nargs is None and isinstance(values, list):  # of "--set=--", taken for an end
+            raise argparse.ArgumentError(action, "expected one argument")
+        return cast("Any", values)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = action.choices

@@ -86,6 +86,6 @@ def _record(arguments: argparse.Namespace) -> None:
 def _field(arguments: argparse.Namespace) -> None:
     from outgrid.report.picture import draw_field
 
-    picture = arguments.picture or arguments.target.with_suffix(".png")
+    picture = arguments.picture or arguments.target.parent / f"{arguments.target.stem}.png"
     draw_field(arguments.target, picture, arguments.plane)
     print(picture)

@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Bring every run to its end, from where it was cut off, and print the table."""
     comm = world()
-    out = arguments.folder or arguments.job.with_suffix(".sweep")
+    out = arguments.folder or arguments.job.parent / f"{arguments.job.stem}.sweep"
     settings = settings_from(arguments)
     varied = parse_varied(arguments.varied)
     every = points(arguments.job, varied, settings, out.absolute(), comm.local)

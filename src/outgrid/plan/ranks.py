@@ -269,7 +269,7 @@ def _cuts(problem: Problem, options: RunOptions, count: int) -> list[tuple[int, 
     along, across = len(options.cuts) + 1, len(options.row_cuts) + 1
     possible = [
         (count // parts, parts)
-        for parts in range(1, count + 1)
+        for parts in range(1, min(count, rows) + 1)
         if count % parts == 0
         and (not options.cuts or count // parts == along)
         and (not options.row_cuts or parts == across)
