@@ -12,7 +12,6 @@ import msgspec
 import ctypes
 import hashlib
 import importlib.util
-import os
 import platform
 import shlex
 import shutil

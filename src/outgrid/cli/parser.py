@@ -3,7 +3,7 @@
 import argparse
 import textwrap
 from collections.abc import Collection, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from outgrid.units import suggest
 
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         values: Any = super()._get_values(action, arg_strings)
         if action.nargs is None and isinstance(values, list):  # of "--set=--", taken for an end
             raise argparse.ArgumentError(action, "expected one argument")
-        return cast("Any", values)
+        return values
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = action.choices

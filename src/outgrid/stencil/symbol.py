@@ -514,7 +514,7 @@ def is_number(value: object) -> TypeGuard[SupportsFloat]:
     """Whether `value` is a real number that a float holds; True and False are none."""
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         return False
-    return not isinstance(value, Rational) or abs(value) <= sys.float_info.max
+    return not isinstance(value, Rational) or abs(cast("int", value)) <= sys.float_info.max
 
 
 def as_expression(value: object) -> Expression:
