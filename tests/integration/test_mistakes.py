@@ -204,7 +204,7 @@ def test_a_memory_limit_that_is_too_small_names_one_that_fits(folder, capsys):
     assert run(capsys, ('"256MiB"', f'"{limit}"'))[0] == 0
 
 
-@pytest.mark.parametrize("steps", [10**7, 10**12, 2**63, 10**30])
+@pytest.mark.parametrize("steps", [10**7, 10**12, 2**63 - 1])
 def test_steps_too_many_to_be_listed_name_how_many_are_not(steps, folder, capsys):
     changes = (("steps = 6", f"steps = {steps}"), ("depth = 3", "depth = 1"))
     code, said = run(capsys, *changes, verb="plan")
