@@ -129,7 +129,7 @@ class Straight:
     _memory: local = field(init=False, default_factory=local)
 
     def __post_init__(self) -> None:
-        if min(self.offset, *self.shape) < 0:
+        if min((self.offset, *self.shape)) < 0:
             raise StoreError(
                 f"its header gives shape {self.shape} from byte {self.offset} on; they must be at "
                 "least 0",
