@@ -161,12 +161,8 @@ def map_npy(path: str | os.PathLike[str], header: Header | None = None) -> NDArr
 def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     """All of a small .npy file, whose type may have columns with names. Raises StoreError."""
     try:
-        with open(path, "rb", opener=given) as file, PARSER:
+        with file_errors("cannot read", path), open(path, "rb", opener=given) as file, PARSER:
             return np.load(file, allow_pickle=False)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot read", path=path, errno=error.errno) from error
     except (ValueError, EOFError) as error:
         raise StoreError(f"it is not a .npy file: {error}", path=path) from error
 

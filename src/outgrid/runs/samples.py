@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from outgrid.durable import partial_path, replace_file
-from outgrid.errors import StoreError
+from outgrid.errors import StoreError, file_errors
 from outgrid.regular import own, read_own
 from outgrid.runs.manifest import MANIFEST_NAME, Manifest
 from outgrid.seal import Seal
@@ -95,15 +95,10 @@ def place_reductions(
 def check_placed(path: Path, digest: str) -> int:
     """The bytes of traces or reductions that were left. Raises StoreError for others."""
     found, nbytes = xxhash.xxh3_64(), 0
-    try:
-        with open(path, "rb", opener=own) as file:
-            while content := file.read(CHUNK_BYTES):
-                found.update(content)
-                nbytes += len(content)
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError("cannot read", path=path, errno=error.errno) from error
+    with file_errors("cannot read", path), open(path, "rb", opener=own) as file:
+        while content := file.read(CHUNK_BYTES):
+            found.update(content)
+            nbytes += len(content)
     if found.hexdigest() != digest:
         raise StoreError(
             f"the file is not the one that the run has left: its checksum is {found.hexdigest()}, "
