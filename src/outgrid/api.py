@@ -24,11 +24,9 @@ from outgrid.matrix.operator import linear_operator
 from outgrid.matrix.product import DEFAULT_CHUNK_BYTES, StreamedMatrix
 from outgrid.matrix.striped import lay_out
 from outgrid.plan.model import Plan
-from outgrid.record import RECORD_NAME, read_record
 from outgrid.report.progress import follow, is_watched
-from outgrid.result import Result
+from outgrid.result import Result, open_run
 from outgrid.runs.group import NOTHING_LEFT, what_is_left
-from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.reading import Reading
 from outgrid.runs.resumption import resumption
 from outgrid.stencil.problem import Problem
@@ -151,22 +149,6 @@ def resume(
     chosen, changes = continuation.options, continuation.changes
     with _stoppable(folder) as stop, _shown(progress, comm, on_sweep) as listener:
         return pipeline.resume(folder, chosen, listener, stop, changes, comm=comm)
-
-
-def open_run(out: str | os.PathLike[str]) -> Result:
-    """A finished run: ``open_run("run")["u"]`` is its field u, read from disk slice by slice.
-
-    Raises UsageError where the folder holds no record of one.
-    """
-    folder = run_folder(out)
-    if not folder.exists():
-        raise UsageError(f"there is no folder {folder}")
-    if (folder / MANIFEST_NAME).exists() and not (folder / RECORD_NAME).exists():
-        raise UsageError(
-            f"the run in {folder} is not finished: outgrid resume {folder}, or"
-            f" og.resume({str(out)!r}), continues it"
-        )
-    return Result(folder, read_record(folder))
 
 
 def matrix(

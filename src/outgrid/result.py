@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from outgrid.config import run_folder
 from outgrid.errors import UsageError
 from outgrid.fields import Field, FieldArray, JoinedField, Snapshots
 from outgrid.formats.axis import Along, Axis
@@ -18,8 +20,9 @@ from outgrid.labelled import dataset
 from outgrid.lines import format_work
 from outgrid.markup import facts
 from outgrid.plan.model import Plan
-from outgrid.record import Record
+from outgrid.record import RECORD_NAME, Record, read_record
 from outgrid.report.summary import heading, summary_rows
+from outgrid.runs.manifest import MANIFEST_NAME
 from outgrid.runs.samples import REDUCTIONS_NAME, TRACES_NAME
 from outgrid.stencil.grid import Grid
 from outgrid.stencil.meaning import described
@@ -30,7 +33,7 @@ from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.storage import Piece
 from outgrid.units import suggest
 
-__all__ = ["TRACES", "Result"]
+__all__ = ["TRACES", "Result", "open_run"]
 
 TRACES = "traces"
 """Traces of the receivers, beside the names of fields and snapshots."""
@@ -291,3 +294,19 @@ class Result(Mapping[str, Any]):
         stencil = Stencil.from_dict(self.record.problem["stencil"]).naming([name])
         names = [field for field in stencil.components(name) if field in self]
         return {field: self[field] for field in names or (name,)}
+
+
+def open_run(out: str | os.PathLike[str]) -> Result:
+    """A finished run: ``open_run("run")["u"]`` is its field u, read from disk slice by slice.
+
+    Raises UsageError where the folder holds no record of one.
+    """
+    folder = run_folder(out)
+    if not folder.exists():
+        raise UsageError(f"there is no folder {folder}")
+    if (folder / MANIFEST_NAME).exists() and not (folder / RECORD_NAME).exists():
+        raise UsageError(
+            f"the run in {folder} is not finished: outgrid resume {folder}, or"
+            f" og.resume({str(out)!r}), continues it"
+        )
+    return Result(folder, read_record(folder))

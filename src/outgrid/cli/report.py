@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from outgrid.api import open_run
 from outgrid.cli.arguments import add_json_argument, print_json
 from outgrid.cli.parser import examples
 from outgrid.config import run_folder
@@ -12,7 +11,7 @@ from outgrid.report.page import run_page
 from outgrid.report.picture import draw_field, draw_frames, draw_reductions, draw_traces
 from outgrid.report.ranks import draw_ranks
 from outgrid.report.summary import summarise, telling
-from outgrid.result import Result
+from outgrid.result import Result, open_run
 from outgrid.runs.reading import read_readings
 
 
