@@ -7,6 +7,7 @@ a few hundred MiB.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import math
@@ -65,14 +66,15 @@ MOST_PLANES = {2: 512, 3: 128}
 LEAST_PLANES, LEAST_ROWS = 32, 128  # on which a slow kernel is measured
 STEP_SECONDS = 0.03  # that one step of a trial may take
 BUDGET_SECONDS, PATIENT_SECONDS = 25.0, 120.0  # that a calibration may take
-# Shares of the budget after which the search ends, and the comparison of what it found. What is
-# left is for borders.
-SEARCH_SHARE, COMPARE_SHARE = 0.6, 0.85
+# Shares of the budget after which the search ends, the climb from what it found, and the comparison
+# of the fastest. What is left is for borders.
+SEARCH_SHARE, CLIMB_SHARE, COMPARE_SHARE = 0.4, 0.7, 0.85
 PARTS = (512, 256)  # columns that rows at least twice as long are cut into
 PART_LEVELS = 8  # with fewer, what parts of rows read beside them is more than they spare
 THIN_SLAB = {2: 32, 3: 8}  # planes between borders, where what a border costs is measured
 BORDER_DEPTH = 4  # steps of a sweep that goes level by level, where that is measured
 REPETITIONS, PATIENT_REPETITIONS = 2, 5
+ROUNDS = 3  # of the fastest tiles, for each repetition
 PATIENT_RIVALS = 3  # tiles of each kind whose neighbours a patient search measures
 # Shares of the best rate that make a tile worth measuring again: another program may have halved
 # it for a while, and what the best one is hangs on the depth of a plan.
@@ -80,7 +82,7 @@ DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
 # A window so many times as large as the caches comes from memory, nearly all of it.
 BEYOND = 4
-FORM = "16"  # changes with what is measured: older calibrations are not found again
+FORM = "17"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -96,7 +98,7 @@ def calibrate(
 
     With ``effort = "patient"`` more of them are measured, and more often. ``beside`` is another
     tile to be measured, whether a search comes to it or not. What there is no time for is left out:
-    the last tiles of the search, repetitions and neighbours, then borders.
+    the last tiles of the search, the last neighbours, repetitions of slow tiles, then borders.
     """
     begin = clock()
     small = _small(problem, room_bytes)
@@ -127,12 +129,14 @@ def calibrate(
             plains += [replace(trial, stream=True) for trial in plains]
             trials.run(plains[len(plains) // 2 :])
         trials.search(patient)
+        trials.until = begin + CLIMB_SHARE * seconds
+        trials.climb(count, groups[1:])
         trials.until = begin + COMPARE_SHARE * seconds
-        trials.run(trials.within(DOUBTFUL))
-        trials.run([*trials.within(CLOSE), *plains])
         if beside is not None and trials.fits(beside):
             trials.run([_trial(small, beside)] * repetitions)
-        trials.vary(count, groups[1:], repetitions)
+        for _ in range(ROUNDS * repetitions):
+            trials.run([*trials.within(CLOSE), *plains])
+        trials.run(trials.within(DOUBTFUL))
         trials.until = begin + seconds
         kept = [trial for trial in plains if not trial.stream and trial in trials.rates]
         rivals = [*trials.rivals(count), max(kept, key=trials.rates.__getitem__)]
@@ -194,6 +198,7 @@ class _Trials:
         self.whole, self.clock, self.until = whole, clock, math.inf
         self.absence = Absence.of(small, whole)
         self.rates: dict[Trial, float] = {}
+        self._asked: set[Trial] = set()  # which plans may have made into others
         self._window: Window | None = None
 
     def on(self, small: Problem) -> _Trials:
@@ -202,12 +207,15 @@ class _Trials:
         trials.until = self.until
         return trials
 
-    def run(self, trials: Iterable[Trial]) -> None:
+    def run(self, trials: Iterable[Trial]) -> list[float]:
         """Measure each of them once more; what was run counts, if not all that was asked.
 
         The first one in any case, others as long as they are going to end before ``until``.
+        Returns the rates of those that were run.
         """
+        found: list[float] = []
         for trial in filter(self._ends, trials):
+            self._asked.add(trial)
             chosen = _plan(self.small, self.options, self.machine, trial)
             if self._window is None:
                 touch = functools.partial(self.kernel.touch, chosen)
@@ -219,6 +227,8 @@ class _Trials:
             rate = _rate(chosen, self._window, own)
             made = replace(_trial(self.small, chosen.tile), slab=trial.slab)
             self.rates[made] = max(rate, self.rates.get(made, 0.0))
+            found.append(rate)
+        return found
 
     def _ends(self, trial: Trial) -> bool:
         """Whether there is time for a trial, if it is no slower than before or the slowest."""
@@ -230,12 +240,10 @@ class _Trials:
     def search(self, patient: bool) -> None:
         """Measure tiles of more and more levels: of whole rows and parts, without bands and with.
 
-        Unless ``patient``, more levels are left out where tiles have become much slower.
+        More levels of a kind are left out where they are no longer faster, or, if ``patient``,
+        where they have become much slower.
         """
         small = self.small
-        reach = small.shape[0] // (2 * max(1, self.whole.stencil.radius[0]))
-        fitting = {self._fitting(n) for n in LEVELS[self.whole.ndim] if n <= reach}
-        levels = sorted(fitting - {1}) or [1]
         width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
         for length, banded in product((0, *_parts(small)), (False, True)):
             # Parts of rows are there for tiles of more levels than whole ones can be.
@@ -243,21 +251,48 @@ class _Trials:
             rows = self._band(FRONT_PLANES, length) if banded else 0
             if banded and not rows:
                 continue
-            for level in (n for n in levels if n >= least and width * n > rows):
-                self.run([Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)])
-                if self.falling() and not patient:
+            found: list[float] = []
+            for level in (n for n in self.levels() if n >= least and width * n > rows):
+                tile = Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)
+                found += self.run([tile])
+                if found and max(found[-2:]) < (FALLEN if patient else 1.0) * max(found):
                     break
 
-    def vary(self, count: int, groups: Iterable[int], repetitions: int) -> None:
-        """Measure the neighbours of the fastest tiles: other fronts, ``groups``, and fetching."""
-        for best in self.rivals(count):
-            steps = [(planes, best.band and self._band(planes, best.columns)) for planes in FRONTS]
-            steps += [(best.planes, best.band // 2)] if best.band > 1 else []
-            self.run([replace(best, planes=n, band=rows) for n, rows in steps] * repetitions)
-        for best in self.rivals(count):
-            self.run([replace(best, group=group) for group in groups] * repetitions)
-        for best in self.rivals(count):
-            self.run([replace(best, fetch=not best.fetch)] * repetitions)
+    def levels(self) -> list[int]:
+        """Levels of diamonds that are tried: those that this grid and plans have room for."""
+        reach = self.small.shape[0] // (2 * max(1, self.whole.stencil.radius[0]))
+        fitting = {self._fitting(n) for n in LEVELS[self.whole.ndim] if n <= reach}
+        return sorted(fitting - {1}) or [1]
+
+    def climb(self, count: int, groups: Sequence[int]) -> None:
+        """Measure all neighbours of the fastest tile, and so on from what is the fastest then.
+
+        It ends at ``count`` tiles of each kind whose neighbours are all known.
+        """
+        while True:
+            ordered = sorted(self.rivals(count), key=lambda trial: -self.rates[trial])
+            around = (self._neighbours(best, groups) for best in ordered)
+            if not any(self.run(fresh) for fresh in filter(None, around)):
+                return
+
+    def _neighbours(self, tile: Trial, groups: Sequence[int]) -> list[Trial]:
+        """What was not tried of all that differ in one way.
+
+        That is the step of the front, with bands as high as fit then, half a band, ``groups``,
+        fetching, and levels.
+        """
+        fronts = (n for n in FRONTS if n in (tile.planes // 2, tile.planes * 2))
+        found = [
+            replace(tile, planes=n, band=tile.band and self._band(n, tile.columns)) for n in fronts
+        ]
+        found += [replace(tile, band=tile.band // 2)] if tile.band > 1 else []
+        found += [replace(tile, group=group) for group in groups if group <= tile.planes]
+        found += [replace(tile, fetch=not tile.fetch)]
+        levels = self.levels()
+        place = bisect.bisect_left(levels, tile.levels)
+        beside = levels[max(0, place - 1) : place] + levels[place + 1 : place + 2]
+        found += [replace(tile, levels=n) for n in beside]
+        return [trial for trial in found if trial not in self._asked]
 
     def fits(self, tile: Tile) -> bool:
         """Whether a plan may have a tile, and not one of fewer levels."""
@@ -308,15 +343,11 @@ class _Trials:
             if not t.slab
         )
 
-    def falling(self) -> bool:
-        """Whether the last tiles were so much slower than the best that more levels are no use."""
-        last = list(self.rates.values())[-2:]
-        return max(last) < FALLEN * self.rates[self.best()]
-
     def within(self, share: float) -> list[Trial]:
-        """Tiles that make so large a share of the best rate."""
+        """Tiles that make so large a share of the best rate, the fastest first."""
         least = share * self.rates[self.best()]
-        return [trial for trial, rate in self.rates.items() if rate >= least]
+        ordered = sorted(self.rates, key=lambda trial: -self.rates[trial])
+        return [trial for trial in ordered if self.rates[trial] >= least]
 
     def release(self) -> None:
         """Give the window's memory back."""

@@ -143,6 +143,26 @@ def test_a_calibration_ends_in_time(effort, seconds, updates_per_second, monkeyp
     assert plan(problem, options, machine, 80 << 20, rates).depth > 0
 
 
+def test_neighbours_are_measured_where_tiles_take_long(monkeypatch):
+    """By a clock that goes on as on a machine whose memory is slow: bands are best, of any levels."""
+
+    def rate(chosen, window, kernel):
+        found = 1e8 * (1 + (chosen.tile.band > 0) / 10) * (1 + (chosen.tile.planes == 8) / 10)
+        clock.now += chosen.work.updates / found
+        return found
+
+    clock = Slow(0)
+    monkeypatch.setattr(module, "_rate", rate)
+    problem = Problem("heat7", (512, 512, 1024), "float32", 40, initial={"u": 0.1})
+    options, machine = RunOptions.of(memory="4GiB"), describe_machine()
+    rates = calibrate(problem, options, machine, load_kernel(problem), 1 << 30, clock=clock)
+    best = max(rates.samples, key=lambda sample: sample.updates_per_second)
+    assert best.band > 0
+    assert best.planes == 8
+    assert {sample.fetch for sample in rates.samples if sample.band} == {False, True}
+    assert len({(s.levels, s.columns) for s in rates.samples}) > 6
+
+
 def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
     def generate(*given):
         raise AssertionError("planning generates a kernel")
