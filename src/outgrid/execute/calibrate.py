@@ -128,9 +128,9 @@ def calibrate(
         if any(passes_caches(field, stencil, problem.dtypes) for field in stencil.evolving):
             plains += [replace(trial, stream=True) for trial in plains]
             trials.run(plains[len(plains) // 2 :])
-        trials.search(patient)
+        trials.search(groups, patient)
         trials.until = begin + CLIMB_SHARE * seconds
-        trials.climb(count, groups[1:])
+        trials.climb(count, groups)
         trials.until = begin + COMPARE_SHARE * seconds
         if beside is not None and trials.fits(beside):
             trials.run([_trial(small, beside)] * repetitions)
@@ -175,6 +175,11 @@ class Trial(msgspec.Struct, frozen=True):
         if self.levels > 1:
             return 2 * self.levels
         return BORDER_DEPTH if self.slab else 1
+
+
+def _groups(groups: Sequence[int], planes: int) -> list[int]:
+    """Those of ``groups`` that a step of so many planes is updated in, or the smallest."""
+    return [group for group in groups if group <= planes] or [groups[-1]]
 
 
 def _trial(small: Problem, tile: Tile) -> Trial:
@@ -237,13 +242,14 @@ class _Trials:
         rate = self.rates.get(trial, min(self.rates.values()))
         return self.clock() + self.small.cells * trial.depth / rate <= self.until
 
-    def search(self, patient: bool) -> None:
+    def search(self, groups: Sequence[int], patient: bool) -> None:
         """Measure tiles of more and more levels: of whole rows and parts, without bands and with.
 
-        More levels of a kind are left out where they are no longer faster, or, if ``patient``,
-        where they have become much slower.
+        They are updated in that one of ``groups`` which suits a small tile. More levels of a kind
+        are left out where they are no longer faster, or, if ``patient``, where they have become
+        much slower.
         """
-        small = self.small
+        small, first = self.small, self._first(groups)
         width = 2 * tile_slope(small.stencil, small.dtype, small.edges).per_step
         for length, banded in product((0, *_parts(small)), (False, True)):
             # Parts of rows are there for tiles of more levels than whole ones can be.
@@ -253,10 +259,19 @@ class _Trials:
                 continue
             found: list[float] = []
             for level in (n for n in self.levels() if n >= least and width * n > rows):
-                tile = Trial(level, FRONT_PLANES, length, band=rows, fetch=not rows)
-                found += self.run([tile])
+                tile = replace(first, levels=level, columns=length, band=rows)
+                found += self.run([replace(tile, fetch=first.fetch and not rows)])
                 if found and max(found[-2:]) < (FALLEN if patient else 1.0) * max(found):
                     break
+
+    def _first(self, groups: Sequence[int]) -> Trial:
+        """The fastest of the small tiles without bands, by group and fetching."""
+        levels = self.levels()
+        small = Trial(levels[min(1, len(levels) - 1)], FRONT_PLANES)
+        fitting = _groups(groups, FRONT_PLANES)
+        tiles = [replace(small, group=n, fetch=f) for n in fitting for f in (True, False)]
+        self.run(tiles * REPETITIONS)
+        return max(tiles, key=lambda tile: self.rates.get(tile, 0.0))
 
     def levels(self) -> list[int]:
         """Levels of diamonds that are tried: those that this grid and plans have room for."""
@@ -286,7 +301,7 @@ class _Trials:
             replace(tile, planes=n, band=tile.band and self._band(n, tile.columns)) for n in fronts
         ]
         found += [replace(tile, band=tile.band // 2)] if tile.band > 1 else []
-        found += [replace(tile, group=group) for group in groups if group <= tile.planes]
+        found += [replace(tile, group=group) for group in _groups(groups, tile.planes)]
         found += [replace(tile, fetch=not tile.fetch)]
         levels = self.levels()
         place = bisect.bisect_left(levels, tile.levels)
