@@ -144,7 +144,7 @@ def test_a_calibration_ends_in_time(effort, seconds, updates_per_second, monkeyp
 
 
 def test_neighbours_are_measured_where_tiles_take_long(monkeypatch):
-    """By a clock that goes on as on a machine whose memory is slow: bands are best, of any levels."""
+    """By a clock that goes on as where memory is slow: bands are best, of any levels."""
 
     def rate(chosen, window, kernel):
         found = 1e8 * (1 + (chosen.tile.band > 0) / 10) * (1 + (chosen.tile.planes == 8) / 10)
