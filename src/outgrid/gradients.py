@@ -131,7 +131,7 @@ def gradient(
     derivatives, UsageError for what does not fit, InfeasiblePlan where the disk has no room, and
     what `og.run` raises.
     """
-    task = Task.checked(problem, objective, wrt, Path(out), chunk or every, every, history, options)
+    task = Task.checked(problem, objective, wrt, Path(out), chunk, every, history, options)
     check_values(objective, problem)
     with going_on(
         task.out / NAME, f"og.gradient(..., out={str(out)!r}, resume=True) continues the gradient"
@@ -254,7 +254,7 @@ def plan_gradient(
     """
     given = Cotangents() if objective is None else objective
     return plan_of(
-        Task.checked(problem, given, wrt, Path(out), chunk or every, every, history, options),
+        Task.checked(problem, given, wrt, Path(out), chunk, every, history, options),
         adjoint,
     )
 
@@ -275,7 +275,7 @@ def run_back(
     The files that it would read are not there. Arguments are those of `gradient`.
     """
     options.pop("adjoint", None)  # decides which states are there, not what is made of them
-    given = chunk or every, every, history, options
+    given = chunk, every, history, options
     return longest_back(Task.checked(problem, objective, wrt, Path(out), *given))
 
 

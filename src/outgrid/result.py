@@ -50,6 +50,10 @@ class Result(Mapping[str, Any]):
     out: Path
     record: Record
 
+    def __post_init__(self) -> None:
+        # Its files are opened lazily, perhaps after a change of the working directory.
+        object.__setattr__(self, "out", self.out.absolute())
+
     def __repr__(self) -> str:
         """In a line; ``record`` tells the rest."""
         work, names = (

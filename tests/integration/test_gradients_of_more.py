@@ -566,8 +566,9 @@ def test_states_that_are_not_kept_are_those_before(tmp_path):
     )
     size = np.abs(exact).max()
     assert 0 < np.abs(half - exact).max() < 0.2 * size
-    with pytest.raises(UsageError, match="multiples of every"):
-        og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3, chunk=4)
+    for chunk in (4, 0):
+        with pytest.raises(UsageError, match=f"in chunks of {chunk} .* multiples of every"):
+            og.gradient(problem, objective, wrt=["c"], out=tmp_path / "g", every=3, chunk=chunk)
 
 
 def test_which_states_are_kept_does_not_depend_on_the_strategy(tmp_path, monkeypatch):

@@ -18,6 +18,8 @@ from outgrid.plan.schedule.model import ACROSS, STREAMED, Schedule
 from outgrid.plan.schedule.trip import Point
 from outgrid.plan.tiers import disk_tier, notes_on_tier, streaming_tier
 from outgrid.plan.tiling import tile_levels
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.snapshot import snapshots_by_file
 from outgrid.tiers import TIERS
 
 WORTH_KEEPING = 50  # times the time that it takes to keep a resident grid in mid-run
@@ -100,6 +102,7 @@ def _kept(request: Request, chosen: Candidate) -> Schedule:
 def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
     """What a reader of the plan has to know."""
     problem, sizing, schedule = request.problem, request.sizing, chosen.schedule
+    yield from _notes_on_steps(problem)
     if schedule.blocks is not None:
         yield from chosen.notes
         yield from notes_on_commits(request.options, _whole_sweeps(request, chosen))
@@ -153,6 +156,17 @@ def _notes(request: Request, chosen: Candidate) -> Iterator[str]:
             + (f", in bands of {chosen.tile.band} rows" if chosen.tile.band else "")
         )
     yield from _notes_in_vain(request, chosen)
+
+
+def _notes_on_steps(problem: Problem) -> Iterator[str]:
+    """What is asked for after steps that are not made. Those of a resumed run are what is left."""
+    away = "{} steps away, and " + format_count(problem.steps, "step") + " will be made"
+    for name, snapshot in snapshots_by_file(problem.snapshots).items():
+        if 0 < problem.steps < snapshot.begin:
+            yield f"{name} gets nothing: its next state is {away.format(snapshot.begin)}"
+    until = problem.until
+    if until is not None and 0 < problem.steps < until.begin:
+        yield f"{until.reduction} ends nothing: its next check is {away.format(until.begin)}"
 
 
 def _notes_on_rates(calibration: Calibration | None) -> Iterator[str]:

@@ -86,7 +86,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
         objective: Objective,
         wrt: Sequence[str],
         out: Path,
-        chunk: int,
+        chunk: int | None,
         every: int,
         history: str,
         options: Mapping[str, Any],
@@ -94,6 +94,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
         """Raises UsageError for what a gradient is not made of."""
         check_options(options)
         named = checked_wrt(wrt, problem)
+        chunk = every if chunk is None else chunk
         check_supported(problem, chunk, every)
         check_kind(objective)
         check(objective, problem)

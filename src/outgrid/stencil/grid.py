@@ -140,10 +140,10 @@ def _per_axis(
     name: str, given: object, count: int, fits: Callable[[object], bool]
 ) -> tuple[Any, ...]:
     """One value for each axis, of one for all or of a list of so many."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        values: tuple[Any, ...] = (given,) * count
-    else:
-        values = tuple(cast("Iterable[Any]", given))
+    several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+    values: tuple[Any, ...] = (
+        tuple(cast("Iterable[Any]", given)) if several else (cast("Any", given),) * count
+    )
     if len(values) != count or not all(map(fits, values)):
         raise DefinitionError(
             f"{name} of the grid must be one value or one per axis, {count} in all, not {given!r}"

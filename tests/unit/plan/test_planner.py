@@ -394,6 +394,18 @@ def test_where_nothing_was_measured_only_planes_of_one_row_go_level_by_level():
         assert planned(heat, MACHINE, depth=32).tile.order == "diamond"
 
 
+def test_a_plan_tells_what_comes_after_its_steps():
+    after = {"snapshots": [og.Snapshot("u", every=9), og.Snapshot("u", every=8)]}
+    until = {"reduction": "total", "every": 20, "above": 1e300}
+    sums = Problem(summed, (64, 64, 64), "float64", 8, initial={"u": 0.0}, until=until, **after)
+    for scheme in ("skewed", "overlapped"):
+        notes = planned(sums, tier="direct", scheme=scheme).notes
+        assert [note for note in notes if "away" in note] == [
+            "snapshot.0.npy gets nothing: its next state is 9 steps away, and 8 steps will be made",
+            "total ends nothing: its next check is 20 steps away, and 8 steps will be made",
+        ]
+
+
 def test_a_plan_tells_what_was_asked_for_in_vain():
     def vain(problem, **given):
         return [note for note in planned(problem, **given).notes if " has no effect: " in note]

@@ -1,5 +1,6 @@
 import io
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,13 @@ def test_what_was_computed_is_told_alike_by_plan_record_and_result(steps, tmp_pa
     assert explain(plan).startswith(f"{work}\n")
     assert summarise(done).startswith(f"{work}: skewed")
     assert repr(Result(tmp_path, done)) == f"<Result in {tmp_path}: {work}; u>"
+
+
+def test_files_of_a_result_are_found_from_any_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = Result(Path("run"), record())
+    monkeypatch.chdir("/")
+    assert result.out == tmp_path / "run"
 
 
 def test_names_and_values_align_under_their_heading():

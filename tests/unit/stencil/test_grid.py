@@ -60,6 +60,7 @@ def test_a_plane_has_two_axes():
         ({"origin": (0.0, 0.0, float("nan"))}, ["origin", "nan"]),
         ({"names": ("a", "a", "b")}, ["'a'"]),
         ({"names": ("a b", "c", "d")}, ["'a b'"]),
+        ({"names": {"z": "up", "y": "north", "x": "east"}}, ["one value or one per axis", "'up'"]),
         ({"names": ("x", "y", "z")}, ["'x'", "another axis"]),
         ({"names": ("nx", "y", "x")}, ["'nx'"]),
         ({"names": ("exp", "y", "x")}, ["'exp'"]),
