@@ -293,13 +293,16 @@ class _Trials:
     def _neighbours(self, tile: Trial, groups: Sequence[int]) -> list[Trial]:
         """What was not tried of all that differ in one way.
 
-        That is the step of the front, with bands as high as fit then, half a band, ``groups``,
-        fetching, and levels.
+        That is the step of the front, with the highest bands that fit then and, where it was the
+        largest, the largest of ``groups``; half a band, groups, fetching, and levels.
         """
-        fronts = (n for n in FRONTS if n in (tile.planes // 2, tile.planes * 2))
-        found = [
-            replace(tile, planes=n, band=tile.band and self._band(n, tile.columns)) for n in fronts
-        ]
+        found: list[Trial] = []
+        for planes in (n for n in FRONTS if n in (tile.planes // 2, tile.planes * 2)):
+            fitting = _groups(groups, planes)
+            most = fitting[0] if tile.group >= _groups(groups, tile.planes)[0] else tile.group
+            group = next(n for n in fitting if n <= most)
+            band = tile.band and self._band(planes, tile.columns)
+            found.append(replace(tile, planes=planes, band=band, group=group))
         found += [replace(tile, band=tile.band // 2)] if tile.band > 1 else []
         found += [replace(tile, group=group) for group in _groups(groups, tile.planes)]
         found += [replace(tile, fetch=not tile.fetch)]
