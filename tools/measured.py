@@ -589,6 +589,7 @@ PARTS = {
     "peers": peers_table,
     "yask": partial(peers_table, "peers-yask"),
     "yaskxeon": partial(peers_table, "peers-yask-xeon"),
+    "yaskxeon85": partial(peers_table, "peers-yask-xeon85"),
     "yaskheat7": partial(peers_table, "peers-yask-heat7-xeon"),
     "soak": soak_table,
     "memory": memory_table,
