@@ -71,7 +71,7 @@ check-python: setup
 
 check-core: setup
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
-	for source in $(wildcard core/io/*.cpp core/memory/*.cpp core/packing/*.cpp core/pager/*.cpp core/remote/*.cpp core/team/*.cpp); do \
+	for source in $(wildcard core/folding/*.cpp core/io/*.cpp core/memory/*.cpp core/packing/*.cpp core/pager/*.cpp core/remote/*.cpp core/team/*.cpp); do \
 	    case $$source in */engine_uring.cpp) [ -e /usr/include/liburing.h ] || continue;; esac; \
 	    $(CXX) $(CXX_STRICT) -Icore $$source || exit 1; \
 	done

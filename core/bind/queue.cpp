@@ -5,6 +5,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -12,8 +13,10 @@
 #include <limits>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include "bind/bind.h"
+#include "folding/folding.h"
 #include "io/error.h"
 
 namespace nb = nanobind;
@@ -46,6 +49,13 @@ std::vector<Unpacking> planes_of(const PlaneArray& array) {
                       {reinterpret_cast<std::byte*>(row[3]), row[4], row[5], row[6], row[7]}});
   }
   return planes;
+}
+
+// Rows, bytes of a vector, bytes of a row.
+using FoldingTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+Folding folding_of(const FoldingTuple& given) {
+  return {std::get<0>(given), std::get<1>(given), std::get<2>(given)};
 }
 
 File::Mode mode_of(const std::string& mode) {
@@ -202,6 +212,34 @@ void bind_queue(nb::module_& module) {
       },
       nb::arg("from_"), nb::arg("nbytes"), nb::arg("total"), nb::arg("address"), nb::arg("rows"),
       nb::arg("row_bytes"), nb::arg("stride"), nb::arg("item_bytes"));
+  module.def(
+      "fold",
+      [](std::int64_t address, std::int64_t nbytes, std::int64_t rows, std::int64_t vector_bytes,
+         std::int64_t row_bytes) {
+        const Folding folding{rows, vector_bytes, row_bytes};
+        folding.check();
+        folding.check_groups(nbytes);
+        nb::gil_scoped_release release;
+        fold(reinterpret_cast<std::byte*>(address), nbytes, folding);
+      },
+      nb::arg("address"), nb::arg("nbytes"), nb::arg("rows"), nb::arg("vector_bytes"),
+      nb::arg("row_bytes"));
+  module.def(
+      "unfold",
+      [](std::int64_t from, std::int64_t begin, std::int64_t end, std::int64_t to,
+         std::int64_t rows, std::int64_t vector_bytes, std::int64_t row_bytes) {
+        const Folding folding{rows, vector_bytes, row_bytes};
+        folding.check();
+        if (begin < 0 || end < begin) {
+          throw std::invalid_argument("no bytes from " + std::to_string(begin) + " to " +
+                                      std::to_string(end));
+        }
+        nb::gil_scoped_release release;
+        unfold(reinterpret_cast<const std::byte*>(from), begin, end,
+               reinterpret_cast<std::byte*>(to), folding);
+      },
+      nb::arg("from_"), nb::arg("begin"), nb::arg("end"), nb::arg("to"), nb::arg("rows"),
+      nb::arg("vector_bytes"), nb::arg("row_bytes"));
 
   nb::class_<Completion>(module, "Completion")
       .def_ro("ticket", &Completion::ticket)
@@ -230,9 +268,12 @@ void bind_queue(nb::module_& module) {
       .def_ro("summed_bytes", &Statistics::summed_bytes)
       .def_ro("sum_seconds", &Statistics::sum_seconds)
       .def_ro("unpacked_bytes", &Statistics::unpacked_bytes)
-      .def_ro("unpack_seconds", &Statistics::unpack_seconds);
+      .def_ro("unpack_seconds", &Statistics::unpack_seconds)
+      .def_ro("folded_bytes", &Statistics::folded_bytes)
+      .def_ro("fold_seconds", &Statistics::fold_seconds);
 
   const QueueOptions defaults;
+  const FoldingTuple natural{1, 0, 0};
   nb::class_<Queue>(module, "Queue")
       .def(nb::new_([](const std::string& engine, int depth, std::int64_t request_bytes,
                        std::int64_t staging_bytes) {
@@ -248,24 +289,28 @@ void bind_queue(nb::module_& module) {
       .def(
           "submit_read",
           [](Queue& self, const OpenFile& file, const SegmentArray& segments,
-             std::int64_t row_bytes) {
-            return self.read(file.striped(), segments_of(segments), row_bytes);
+             std::int64_t row_bytes, const FoldingTuple& folding) {
+            return self.read(file.striped(), segments_of(segments), row_bytes, folding_of(folding));
           },
-          nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
+          nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0,
+          nb::arg("folding") = natural)
       .def(
           "submit_read_packed",
           [](Queue& self, const OpenFile& file, const SegmentArray& segments,
-             const PlaneArray& planes) {
-            return self.read_packed(file.striped(), segments_of(segments), planes_of(planes));
+             const PlaneArray& planes, const FoldingTuple& folding) {
+            return self.read_packed(file.striped(), segments_of(segments), planes_of(planes),
+                                    folding_of(folding));
           },
-          nb::arg("file"), nb::arg("segments"), nb::arg("planes"))
+          nb::arg("file"), nb::arg("segments"), nb::arg("planes"), nb::arg("folding") = natural)
       .def(
           "submit_write",
           [](Queue& self, const OpenFile& file, const SegmentArray& segments,
-             std::int64_t row_bytes) {
-            return self.write(file.striped(), segments_of(segments), row_bytes);
+             std::int64_t row_bytes, const FoldingTuple& folding) {
+            return self.write(file.striped(), segments_of(segments), row_bytes,
+                              folding_of(folding));
           },
-          nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0)
+          nb::arg("file"), nb::arg("segments"), nb::arg("row_bytes") = 0,
+          nb::arg("folding") = natural)
       .def(
           "submit_flush",
           [](Queue& self, const OpenFile& file) { return self.flush(file.striped()); },

@@ -31,7 +31,7 @@ void divide_inner(std::vector<Extent>& extents, const Segment& piece, std::int64
   const bool whole = block_first == first && block_last == last;
   const bool aligned = (piece.address + (block_first - piece.offset)) % rules.memory_alignment == 0;
   const bool worth = whole || block_last - block_first >= kSmallestDirect;
-  if (block_last > block_first && aligned && worth) {
+  if (block_last > block_first && aligned && worth && !rules.unfolds) {
     append(extents, piece, first, block_first, Road::staged);
     append(extents, piece, block_first, block_last, Road::direct);
     append(extents, piece, block_last, last, Road::staged);
@@ -49,12 +49,13 @@ void divide_run(std::vector<Extent>& extents, std::span<const Segment> run, cons
     inner_first = ceil_block(inner_first);
     inner_last = std::max(inner_first, floor_block(inner_last));
   }
+  const Road edge = rules.unfolds ? Road::gathered : Road::buffered;
   for (const Segment& piece : run) {
     const std::int64_t first = piece.offset;
     const std::int64_t last = piece.offset + piece.nbytes;
-    append(extents, piece, first, std::min(last, inner_first), Road::buffered);
+    append(extents, piece, first, std::min(last, inner_first), edge);
     divide_inner(extents, piece, std::max(first, inner_first), std::min(last, inner_last), rules);
-    append(extents, piece, std::max(first, inner_last), last, Road::buffered);
+    append(extents, piece, std::max(first, inner_last), last, edge);
   }
 }
 
@@ -93,13 +94,13 @@ std::vector<Extent> divide(std::span<const Segment> segments, const CutRules& ru
 bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cursor, Cut& cut) {
   if (cursor.index == extents.size()) return false;
   const Road road = extents[cursor.index].road;
-  const bool staged = road == Road::staged;
+  const bool copied = is_copied(road), blocks = road == Road::staged;
   const std::int64_t first = extents[cursor.index].offset + cursor.nbytes;
   cut.road = road;
-  cut.offset = staged ? floor_block(first) : first;
+  cut.offset = blocks ? floor_block(first) : first;
   cut.vectors.clear();
   cut.pieces.clear();
-  const std::int64_t bound = cut.offset + (staged ? rules.staging_bytes : rules.request_bytes);
+  const std::int64_t bound = cut.offset + (copied ? rules.staging_bytes : rules.request_bytes);
   std::int64_t end = first;
   while (cursor.index < extents.size() && end < bound && cut.vectors.size() < kMostVectors) {
     const Extent& extent = extents[cursor.index];
@@ -107,7 +108,7 @@ bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cu
     const std::int64_t taken = std::min(extent.nbytes - cursor.nbytes, bound - end);
     const std::int64_t address = extent.address + cursor.nbytes;
     cut.pieces.push_back({end - cut.offset, address, taken, extent.position + cursor.nbytes});
-    if (!staged) {
+    if (!copied) {
       cut.vectors.push_back({reinterpret_cast<void*>(address), static_cast<std::size_t>(taken)});
     }
     end += taken;
@@ -116,7 +117,7 @@ bool cut_next(std::span<const Extent> extents, const CutRules& rules, Cursor& cu
   }
   cut.payload = end - first;
   cut.needed = end - cut.offset;
-  cut.nbytes = (staged ? ceil_block(end) : end) - cut.offset;
+  cut.nbytes = (blocks ? ceil_block(end) : end) - cut.offset;
   return true;
 }
 

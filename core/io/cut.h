@@ -5,9 +5,11 @@
 //      staged    through an aligned staging area: reads of ragged ends, whole blocks in unaligned
 //      memory buffered  through the page cache: written partial blocks, and everything where direct
 //      is refused
+//      gathered  the same bytes as buffered ones, through the staging area all the same
 //    Segments that follow each other in the file are one run. A write goes buffered only in the
 //    partial blocks at the two ends of a run; a ragged joint inside a run is gathered into whole
-//    blocks.
+//    blocks. What is written of folded rows (folding.h) is never moved from where it lies: it goes
+//    staged and gathered, and the addresses of its pieces mean nothing.
 // 2. `cut_next` joins neighbouring extents of one road into a request of bounded size.
 #pragma once
 
@@ -27,7 +29,12 @@ struct Segment {
   std::int64_t position = 0;  // of its first byte among those of the transfer
 };
 
-enum class Road { direct, staged, buffered };
+enum class Road { direct, staged, buffered, gathered };
+
+// Whether a road goes through the staging area, and whether it goes through the page cache: then it
+// need not keep to blocks.
+constexpr bool is_copied(Road road) { return road == Road::staged || road == Road::gathered; }
+constexpr bool is_cached(Road road) { return road == Road::buffered || road == Road::gathered; }
 
 struct Extent {
   std::int64_t offset;
@@ -43,6 +50,7 @@ struct CutRules {
   std::int64_t memory_alignment;
   std::int64_t request_bytes;  // bound of one request, a multiple of the block
   std::int64_t staging_bytes;  // bound of one staged request, a multiple of the block
+  bool unfolds = false;        // what is written is not what lies in memory
 };
 
 std::vector<Extent> divide(std::span<const Segment> segments, const CutRules& rules);

@@ -80,6 +80,30 @@ std::int64_t place(std::vector<Segment>& segments, std::int64_t row_bytes) {
   return position;
 }
 
+// Checks that what a transfer of folded rows moves is whole groups of them.
+void check_folding(const Folding& folding, const std::vector<Segment>& segments,
+                   const std::vector<Unpacking>& planes, std::int64_t row_bytes) {
+  folding.check();
+  if (!folding.folds()) return;
+  if (row_bytes > 0 && row_bytes != folding.row_bytes) {
+    throw std::invalid_argument("rows of " + std::to_string(row_bytes) +
+                                " bytes cannot be summed up where rows of " +
+                                std::to_string(folding.row_bytes) + " are folded");
+  }
+  for (const Unpacking& each : planes) {
+    const Plane& plane = each.plane;
+    if (plane.stride != folding.row_bytes || plane.row_bytes != folding.row_bytes) {
+      throw std::invalid_argument("a plane of rows of " + std::to_string(plane.row_bytes) +
+                                  " bytes, " + std::to_string(plane.stride) +
+                                  " apart, cannot have its rows of " +
+                                  std::to_string(folding.row_bytes) + " bytes folded");
+    }
+    folding.check_groups(plane.rows * plane.row_bytes);
+  }
+  if (!planes.empty()) return;  // the segments are those of packed bytes
+  for (const Segment& segment : segments) folding.check_groups(segment.nbytes);
+}
+
 // The segments of each part of a striped file, at offsets within the part.
 std::vector<std::vector<Segment>> deal(const std::vector<Segment>& segments, std::int64_t stripe,
                                        std::size_t parts) {
@@ -122,7 +146,46 @@ struct Queue::Ticket {
   std::int64_t row_bytes = 0;                            // 0: no checksums are wanted
   std::unordered_map<std::int64_t, std::int64_t> parts;  // bytes moved of rows of several requests
   std::vector<Unpacking> planes;                         // that it brings packed
+  Folding folding;
+  std::vector<Segment> segments;    // whose rows are folded, none of them empty
+  std::vector<std::byte> unfolded;  // room for a row
   Completion completion;
+
+  // Whether what it writes has to be unfolded.
+  bool unfolds() const { return folding.folds() && kind == Operation::Kind::write; }
+
+  // Whether what it reads has to be folded.
+  bool folds() const { return folding.folds() && kind == Operation::Kind::read; }
+
+  // Whether something is left to do when all of it has been read.
+  bool rearranges() const { return completion.error == 0 && (!planes.empty() || folds()); }
+
+  // The `nbytes` from `position` on of all that it writes, as they are in the file.
+  void unfold_from(std::int64_t position, std::int64_t nbytes, std::byte* to) const {
+    auto segment = std::upper_bound(
+        segments.begin(), segments.end(), position,
+        [](std::int64_t wanted, const Segment& each) { return wanted < each.position; });
+    for (--segment; nbytes > 0; ++segment) {
+      const std::int64_t begin = position - segment->position;
+      const std::int64_t taken = std::min(nbytes, segment->nbytes - begin);
+      unfold(reinterpret_cast<const std::byte*>(segment->address), begin, begin + taken, to,
+             folding);
+      position += taken;
+      nbytes -= taken;
+      to += taken;
+    }
+  }
+
+  // Sums up the rows of whole groups, if that is wanted, and folds them.
+  void sum_and_fold(std::byte* data, std::int64_t nbytes, std::int64_t position) {
+    if (row_bytes == 0) return fold(data, nbytes, folding);
+    for (std::int64_t at = 0; at < nbytes; at += folding.group_bytes()) {
+      for (std::int64_t r = 0; r < folding.rows; ++r) {
+        sum((position + at) / row_bytes + r, data + at + r * row_bytes);
+      }
+      fold(data + at, folding.group_bytes(), folding);
+    }
+  }
 
   void sum(std::int64_t row, const std::byte* data) {
     completion.sums[static_cast<std::size_t>(row)] =
@@ -138,7 +201,7 @@ struct Queue::Ticket {
   }
 
   // The row at either end of a piece may go on in others: with the last of them it is summed up
-  // where the caller has it.
+  // where the caller has it; or unfolded, where it lies folded there.
   void sum_ends(const Piece& piece) {
     const std::int64_t end = piece.position + piece.nbytes;
     const std::int64_t first = piece.position / row_bytes, last = (end - 1) / row_bytes;
@@ -149,7 +212,13 @@ struct Queue::Ticket {
       std::int64_t& there = parts[row];
       there += part;
       if (there < row_bytes) continue;
-      sum(row, reinterpret_cast<const std::byte*>(piece.address + begin - piece.position));
+      if (unfolds()) {
+        unfolded.resize(static_cast<std::size_t>(row_bytes));
+        unfold_from(begin, row_bytes, unfolded.data());
+        sum(row, unfolded.data());
+      } else {
+        sum(row, reinterpret_cast<const std::byte*>(piece.address + begin - piece.position));
+      }
       parts.erase(row);
     }
   }
@@ -160,22 +229,23 @@ struct Queue::Request : Operation {
   Ticket* ticket = nullptr;  // null: free
   Strand* strand = nullptr;
   std::int64_t done = 0;
-  bool moved = false;        // all of it, without an error
-  double sum_seconds = 0.0;  // of a processor
-  iovec whole{};             // the memory of a staged request
+  bool moved = false;         // all of it, without an error
+  double copy_seconds = 0.0;  // of a processor, where it counts
+  iovec whole{};              // the memory of a staged request
   std::size_t first_vector = 0;
   std::byte* staging = nullptr;
 
   // Whether its bytes are copied together before it begins.
-  bool gathers() const { return kind == Kind::write && cut.road == Road::staged; }
+  bool gathers() const { return kind == Kind::write && is_copied(cut.road); }
+
+  // Whether its rows are summed up with it.
+  bool sums() const { return ticket->row_bytes > 0 && !ticket->folds(); }
 
   // Whether they are to be copied or summed up now that they have moved.
-  bool leaves_work() const {
-    return moved && !gathers() && (cut.road == Road::staged || ticket->row_bytes > 0);
-  }
+  bool leaves_work() const { return moved && !gathers() && (is_copied(cut.road) || sums()); }
 
   void aim() {
-    const bool staged = cut.road == Road::staged;
+    const bool staged = is_copied(cut.road);
     offset = strand->file->base() + cut.offset + done;
     vectors = staged ? &whole : cut.vectors.data() + first_vector;
     vector_count = staged ? 1 : static_cast<int>(cut.vectors.size() - first_vector);
@@ -185,7 +255,7 @@ struct Queue::Request : Operation {
   void advance(std::int64_t nbytes) {
     done += nbytes;
     auto left = static_cast<std::size_t>(nbytes);
-    iovec* vector = cut.road == Road::staged ? &whole : cut.vectors.data() + first_vector;
+    iovec* vector = is_copied(cut.road) ? &whole : cut.vectors.data() + first_vector;
     while (left > 0 && left >= vector->iov_len) {
       left -= vector->iov_len;
       ++vector;
@@ -248,22 +318,22 @@ void Queue::take_engine(const std::string& wanted, int depth) {
   throw SystemError(ENOSYS, "no engine could be started");
 }
 
-std::int64_t Queue::read(const Striped& file, std::vector<Segment> segments,
-                         std::int64_t row_bytes) {
-  return submit(Operation::Kind::read, file, std::move(segments), row_bytes);
+std::int64_t Queue::read(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes,
+                         const Folding& folding) {
+  return submit(Operation::Kind::read, file, std::move(segments), row_bytes, {}, folding);
 }
 
 std::int64_t Queue::read_packed(const Striped& file, std::vector<Segment> segments,
-                                std::vector<Unpacking> planes) {
-  return submit(Operation::Kind::read, file, std::move(segments), 0, std::move(planes));
+                                std::vector<Unpacking> planes, const Folding& folding) {
+  return submit(Operation::Kind::read, file, std::move(segments), 0, std::move(planes), folding);
 }
 
 std::int64_t Queue::write(const Striped& file, std::vector<Segment> segments,
-                          std::int64_t row_bytes) {
+                          std::int64_t row_bytes, const Folding& folding) {
   for (const auto& part : file.parts) {
     if (!part->writable()) throw SystemError(EBADF, "the file is open for reading", part->path());
   }
-  return submit(Operation::Kind::write, file, std::move(segments), row_bytes);
+  return submit(Operation::Kind::write, file, std::move(segments), row_bytes, {}, folding);
 }
 
 std::int64_t Queue::flush(const Striped& file) {
@@ -271,7 +341,7 @@ std::int64_t Queue::flush(const Striped& file) {
 }
 
 Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
-                            std::span<const Segment> segments) {
+                            std::span<const Segment> segments, bool unfolds) {
   const Backing* backing = part->backing();
   if (backing != nullptr && engine_name_ != "threads") {
     throw std::invalid_argument("memory is copied by the engine threads, not by " + engine_name_);
@@ -279,23 +349,31 @@ Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
   if (backing != nullptr && kind == Operation::Kind::read) {
     for (const Segment& segment : segments) backing->expect(segment.offset, segment.nbytes);
   }
-  const CutRules rules{kind == Operation::Kind::write, part->is_direct() && backing == nullptr,
-                       part->memory_alignment(), request_bytes_, slot_bytes_};
+  const CutRules rules{kind == Operation::Kind::write,
+                       part->is_direct() && backing == nullptr,
+                       part->memory_alignment(),
+                       request_bytes_,
+                       slot_bytes_,
+                       unfolds};
   return {std::move(part), rules, divide(segments, rules), {}};
 }
 
 std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
-                           std::int64_t row_bytes, std::vector<Unpacking> planes) {
+                           std::int64_t row_bytes, std::vector<Unpacking> planes,
+                           const Folding& folding) {
   check_here();
+  check_folding(folding, segments, planes, row_bytes);
   const std::int64_t nbytes = place(segments, row_bytes);
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
+  ticket->folding = folding;
+  const bool unfolds = ticket->unfolds();
   if (file.parts.size() == 1) {
-    ticket->strands.push_back(strand(kind, file.parts.front(), segments));
+    ticket->strands.push_back(strand(kind, file.parts.front(), segments, unfolds));
   } else {
     const auto dealt = deal(segments, file.stripe_bytes, file.parts.size());
     for (std::size_t part = 0; part < dealt.size(); ++part) {
-      ticket->strands.push_back(strand(kind, file.parts[part], dealt[part]));
+      ticket->strands.push_back(strand(kind, file.parts[part], dealt[part], unfolds));
     }
   }
   if (kind != Operation::Kind::sync) {
@@ -303,6 +381,10 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
   }
   ticket->row_bytes = row_bytes;
   ticket->planes = std::move(planes);
+  if (folding.folds() && ticket->planes.empty()) {
+    std::erase_if(segments, [](const Segment& each) { return each.nbytes == 0; });
+    ticket->segments = std::move(segments);
+  }
   if (row_bytes > 0) ticket->completion.sums.resize(static_cast<std::size_t>(nbytes / row_bytes));
   std::int64_t number;
   {
@@ -363,8 +445,10 @@ Statistics Queue::statistics() {
   if (!here()) return {};
   std::lock_guard lock(mutex_);
   Statistics all = statistics_;
-  all.unpacked_bytes = unpacked_bytes_;
-  all.unpack_seconds = unpack_seconds_;
+  all.unpacked_bytes = rearranged_.unpacked_bytes;
+  all.unpack_seconds = rearranged_.unpack_seconds;
+  all.folded_bytes += rearranged_.folded_bytes;
+  all.fold_seconds += rearranged_.fold_seconds;
   return all;
 }
 
@@ -442,7 +526,8 @@ void Queue::drive() {
       statistics_ = moved_;
     }
     for (Request* request : copied) {
-      moved_.sum_seconds += request->sum_seconds;
+      (request->ticket->unfolds() ? moved_.fold_seconds : moved_.sum_seconds) +=
+          request->copy_seconds;
       if (request->gathers()) {
         ready.push_back(request);
       } else {
@@ -523,7 +608,7 @@ bool Queue::fill(Request& request) {
   } else {
     cut_next(strand.extents, strand.rules, strand.cursor, request.cut);
     strand.exhausted = strand.cursor.index == strand.extents.size();
-    const bool buffered = request.cut.road == Road::buffered;
+    const bool buffered = is_cached(request.cut.road);
     request.fd = buffered ? strand.file->buffered_fd() : strand.file->direct_fd();
     request.whole = {request.staging, static_cast<std::size_t>(request.cut.nbytes)};
     request.aim();
@@ -550,7 +635,7 @@ bool Queue::settle(Request& request) {
     ++moved_.flushes;
   } else if (request.done + result < cut.needed) {
     // A direct transfer goes on at a block: what lies beyond the last whole one is moved again.
-    const bool buffered = cut.road == Road::buffered;
+    const bool buffered = is_cached(cut.road);
     const std::int64_t kept = buffered ? result : result / kBlock * kBlock;
     const bool reads = ticket.kind == Operation::Kind::read;
     if (kept == 0) {
@@ -567,9 +652,10 @@ bool Queue::settle(Request& request) {
     (reads ? moved_.read_bytes : moved_.written_bytes) += cut.payload;
     (reads ? moved_.read_requests : moved_.write_requests) += 1;
     if (request.backing == nullptr) {
-      (cut.road == Road::buffered ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
+      (is_cached(cut.road) ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
     }
-    if (cut.road == Road::staged) moved_.staged_bytes += cut.payload;
+    if (is_copied(cut.road)) moved_.staged_bytes += cut.payload;
+    if (ticket.unfolds()) moved_.folded_bytes += cut.payload;
     if (ticket.row_bytes > 0) moved_.summed_bytes += cut.payload;
   }
   return true;
@@ -586,14 +672,14 @@ void Queue::leave(Request& request) {
                                     [&](const auto& other) { return other.get() == &ticket; });
     std::unique_ptr<Ticket> done = std::move(*place);
     active_.erase(place);
-    const bool packed = !done->planes.empty() && done->completion.error == 0;
+    const bool rearranges = done->rearranges();
     {
       std::lock_guard lock(mutex_);
       statistics_ = moved_;
-      if (packed) to_unpack_.push_back(std::move(done));
-      if (packed) to_copy_ready_.notify_one();
+      if (rearranges) to_rearrange_.push_back(std::move(done));
+      if (rearranges) to_copy_ready_.notify_one();
     }
-    if (!packed) finish(std::move(done));
+    if (!rearranges) finish(std::move(done));
   }
 }
 
@@ -626,19 +712,19 @@ void Queue::copy() {
     {
       std::unique_lock lock(mutex_);
       to_copy_ready_.wait(
-          lock, [this] { return copying_ends_ || !to_copy_.empty() || !to_unpack_.empty(); });
+          lock, [this] { return copying_ends_ || !to_copy_.empty() || !to_rearrange_.empty(); });
       if (!to_copy_.empty()) {  // first, as others wait for its memory
         request = to_copy_.front();
         to_copy_.pop_front();
-      } else if (!to_unpack_.empty()) {
-        ticket = std::move(to_unpack_.front());
-        to_unpack_.pop_front();
+      } else if (!to_rearrange_.empty()) {
+        ticket = std::move(to_rearrange_.front());
+        to_rearrange_.pop_front();
       } else {
         return;
       }
     }
     if (ticket) {
-      unpack_planes(std::move(ticket));
+      rearrange(std::move(ticket));
       continue;
     }
     copy_and_sum(*request);
@@ -654,37 +740,53 @@ void Queue::copy() {
 // request, so that what is copied is read once for both.
 void Queue::copy_and_sum(Request& request) const {
   Ticket& ticket = *request.ticket;
-  const bool staged = request.cut.road == Road::staged, sums = ticket.row_bytes > 0;
+  const bool copies = is_copied(request.cut.road), sums = request.sums();
+  const bool unfolds = ticket.unfolds();
   const double begin = processor_seconds();
   for (const Piece& piece : request.cut.pieces) {
     auto* memory = reinterpret_cast<std::byte*>(piece.address);
     std::byte* staging = request.staging + piece.within;
-    std::byte* from = staged && !request.gathers() ? staging : memory;
-    if (sums) ticket.sum_whole(piece, from);
-    if (staged) {
-      copy_past(from == memory ? staging : memory, from, static_cast<std::size_t>(piece.nbytes));
+    if (unfolds) {  // through the caches, for what sums it up
+      ticket.unfold_from(piece.position, piece.nbytes, staging);
+      if (sums) ticket.sum_whole(piece, staging);
+    } else {
+      std::byte* from = copies && !request.gathers() ? staging : memory;
+      if (sums) ticket.sum_whole(piece, from);
+      if (copies) {
+        copy_past(from == memory ? staging : memory, from, static_cast<std::size_t>(piece.nbytes));
+      }
     }
     if (sums) ticket.sum_ends(piece);
   }
-  request.sum_seconds = sums ? processor_seconds() - begin : 0.0;
+  request.copy_seconds = sums || unfolds ? processor_seconds() - begin : 0.0;
 }
 
-// The last that is done for a ticket of packed planes.
-void Queue::unpack_planes(std::unique_ptr<Ticket> ticket) {
+// The last that is done for a ticket of packed planes, or of planes that are to lie folded.
+void Queue::rearrange(std::unique_ptr<Ticket> ticket) {
+  Statistics done;
   const double begin = processor_seconds();
-  std::int64_t nbytes = 0;
   for (const Unpacking& each : ticket->planes) {
     if (!unpack(each.from, each.packed, each.plane)) {
       ticket->completion.error = EBADMSG;
       ticket->completion.path = ticket->strands.front().file->path();
       break;
     }
-    nbytes += each.plane.rows * each.plane.row_bytes;
+    const std::int64_t nbytes = each.plane.rows * each.plane.row_bytes;
+    done.unpacked_bytes += nbytes;
+    if (!ticket->folds()) continue;
+    fold(each.plane.data, nbytes, ticket->folding);
+    done.folded_bytes += nbytes;
   }
+  for (const Segment& each : ticket->segments) {
+    ticket->sum_and_fold(reinterpret_cast<std::byte*>(each.address), each.nbytes, each.position);
+    done.folded_bytes += each.nbytes;
+  }
+  const double seconds = processor_seconds() - begin;
   {
     std::lock_guard lock(mutex_);
-    unpacked_bytes_ += nbytes;
-    unpack_seconds_ += processor_seconds() - begin;
+    rearranged_.unpacked_bytes += done.unpacked_bytes;
+    rearranged_.folded_bytes += done.folded_bytes;
+    (ticket->planes.empty() ? rearranged_.fold_seconds : rearranged_.unpack_seconds) += seconds;
   }
   finish(std::move(ticket));
 }

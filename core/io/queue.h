@@ -17,11 +17,15 @@
 //     row that belongs to several requests is summed with the last of them.
 //  6. A ticket on a striped file has one strand for each part; requests are cut from them in turn,
 //     so that all parts are busy at once.
-//  7. A ticket may read packed planes (packing.h) to the end of the memory of each. When its last
-//     request has come back, the thread that copies unpacks them there, and it is complete.
-//  8. Closing the queue drops tickets that have not begun and waits for requests under way, as long
+//  7. A ticket may read packed planes (packing.h) to the end of the memory of each, or planes that
+//     are to lie folded (folding.h). When its last request has come back, the thread that copies
+//     unpacks them there, and folds them after that, and it is complete. What is folded is summed
+//     up right before, group by group, and not with its requests.
+//  8. A ticket may write folded planes, whose memory does not change: all of its bytes are unfolded
+//     into the staging memory, and summed up from there.
+//  9. Closing the queue drops tickets that have not begun and waits for requests under way, as long
 //     as it has patience.
-//  9. A thread that throws ends; whoever waits for a completion then is told so.
+//  10. A thread that throws ends; whoever waits for a completion then is told so.
 #pragma once
 
 #include <condition_variable>
@@ -33,6 +37,7 @@
 #include <string>
 #include <vector>
 
+#include "folding/folding.h"
 #include "io/cut.h"
 #include "io/engine.h"
 #include "io/event.h"
@@ -70,6 +75,8 @@ struct Statistics {
   double sum_seconds = 0;  // of a processor, for checksums and for copies made with them
   std::int64_t unpacked_bytes = 0;
   double unpack_seconds = 0;  // of a processor
+  std::int64_t folded_bytes = 0;
+  double fold_seconds = 0;  // of a processor, for folding, unfolding, and checksums made with them
 };
 
 // A packed plane that a transfer brings to `from`, and where it is unpacked to.
@@ -94,13 +101,16 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   // Segments are sorted by offset and do not overlap in the file. With `row_bytes` above 0, of
-  // which their lengths are multiples, the completion carries the checksums of their rows.
-  std::int64_t read(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes = 0);
+  // which their lengths are multiples, the completion carries the checksums of their rows. With a
+  // `folding` that folds, each is whole groups, which lie folded in memory, and natural in the
+  // file; rows that are summed up are those that are folded.
+  std::int64_t read(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes = 0,
+                    const Folding& folding = {});
   // The same of packed planes, which are unpacked when all of them have come.
   std::int64_t read_packed(const Striped& file, std::vector<Segment> segments,
-                           std::vector<Unpacking> planes);
-  std::int64_t write(const Striped& file, std::vector<Segment> segments,
-                     std::int64_t row_bytes = 0);
+                           std::vector<Unpacking> planes, const Folding& folding = {});
+  std::int64_t write(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes = 0,
+                     const Folding& folding = {});
   std::int64_t flush(const Striped& file);
   // A ticket that is complete already, for tiers that need no device.
   std::int64_t complete(std::int64_t nbytes, double seconds);
@@ -133,9 +143,10 @@ class Queue {
   struct Request;
 
   std::int64_t submit(Operation::Kind kind, const Striped& file, std::vector<Segment> segments,
-                      std::int64_t row_bytes, std::vector<Unpacking> planes = {});
-  Strand strand(Operation::Kind kind, std::shared_ptr<File> part,
-                std::span<const Segment> segments);
+                      std::int64_t row_bytes, std::vector<Unpacking> planes = {},
+                      const Folding& folding = {});
+  Strand strand(Operation::Kind kind, std::shared_ptr<File> part, std::span<const Segment> segments,
+                bool unfolds);
   void check_here() const;
   void take_engine(const std::string& wanted, int depth);
   void stop();
@@ -148,7 +159,7 @@ class Queue {
   void finish(std::unique_ptr<Ticket> ticket);
   void copy();
   void copy_and_sum(Request& request) const;
-  void unpack_planes(std::unique_ptr<Ticket> ticket);
+  void rearrange(std::unique_ptr<Ticket> ticket);
 
   std::string engine_name_;
   std::vector<std::string> refusals_;
@@ -171,9 +182,8 @@ class Queue {
   std::condition_variable to_copy_ready_;
   std::deque<Request*> to_copy_;
   std::vector<Request*> copied_;
-  std::deque<std::unique_ptr<Ticket>> to_unpack_;
-  std::int64_t unpacked_bytes_ = 0;
-  double unpack_seconds_ = 0.0;
+  std::deque<std::unique_ptr<Ticket>> to_rearrange_;
+  Statistics rearranged_;
   bool copying_ends_ = false;
   std::condition_variable ended_;
   bool driver_ended_ = false;

@@ -28,6 +28,16 @@ def unpack(
     stride: int,
     item_bytes: int,
 ) -> bool: ...
+def fold(address: int, nbytes: int, rows: int, vector_bytes: int, row_bytes: int) -> None: ...
+def unfold(
+    from_: int,
+    begin: int,
+    end: int,
+    to: int,
+    rows: int,
+    vector_bytes: int,
+    row_bytes: int,
+) -> None: ...
 
 class Buffer:
     def __init__(self, nbytes: int, huge_pages: bool = True, lock: bool = False) -> None: ...
@@ -124,6 +134,10 @@ class Statistics:
     def unpacked_bytes(self) -> int: ...
     @property
     def unpack_seconds(self) -> float: ...
+    @property
+    def folded_bytes(self) -> int: ...
+    @property
+    def fold_seconds(self) -> float: ...
 
 class Queue:
     def __init__(
@@ -141,11 +155,27 @@ class Queue:
     def staging_bytes(self) -> int: ...
     @property
     def outstanding(self) -> int: ...
-    def submit_read(self, file: File, segments: NDArray[np.int64], row_bytes: int = 0) -> int: ...
-    def submit_read_packed(
-        self, file: File, segments: NDArray[np.int64], planes: NDArray[np.int64]
+    def submit_read(
+        self,
+        file: File,
+        segments: NDArray[np.int64],
+        row_bytes: int = 0,
+        folding: tuple[int, int, int] = (1, 0, 0),
     ) -> int: ...
-    def submit_write(self, file: File, segments: NDArray[np.int64], row_bytes: int = 0) -> int: ...
+    def submit_read_packed(
+        self,
+        file: File,
+        segments: NDArray[np.int64],
+        planes: NDArray[np.int64],
+        folding: tuple[int, int, int] = (1, 0, 0),
+    ) -> int: ...
+    def submit_write(
+        self,
+        file: File,
+        segments: NDArray[np.int64],
+        row_bytes: int = 0,
+        folding: tuple[int, int, int] = (1, 0, 0),
+    ) -> int: ...
     def submit_flush(self, file: File) -> int: ...
     def submit_complete(self, nbytes: int, seconds: float = 0.0) -> int: ...
     def poll(self) -> list[Completion]: ...

@@ -1,0 +1,132 @@
+#include "folding/folding.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace outgrid {
+namespace {
+
+// Copies `count` chunks which are `from_pitch` apart to places that are `to_pitch` apart. A number
+// of bytes that the compiler knows makes moves of vectors of the copies.
+template <std::size_t nbytes>
+void copy_chunks(const std::byte* from, std::int64_t from_pitch, std::byte* to,
+                 std::int64_t to_pitch, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(to + i * to_pitch, from + i * from_pitch, nbytes);
+  }
+}
+
+// One group, from its rows to its vectors.
+template <std::size_t nbytes, int rows>
+void fold_group(const std::byte* from, std::byte* to, std::int64_t row_bytes) {
+  const std::int64_t vectors = row_bytes / static_cast<std::int64_t>(nbytes);
+  for (std::int64_t v = 0; v < vectors; ++v, from += nbytes) {
+    for (int r = 0; r < rows; ++r, to += nbytes) std::memcpy(to, from + r * row_bytes, nbytes);
+  }
+}
+
+void fold_any_group(const std::byte* from, std::byte* to, const Folding& folding) {
+  const std::int64_t chunk = folding.chunk_bytes();
+  for (std::int64_t at = 0; at < folding.row_bytes; at += chunk) {
+    for (std::int64_t r = 0; r < folding.rows; ++r, to += chunk) {
+      std::memcpy(to, from + r * folding.row_bytes + at, static_cast<std::size_t>(chunk));
+    }
+  }
+}
+
+void fold_group(const std::byte* from, std::byte* to, const Folding& folding) {
+  const std::int64_t chunk = folding.chunk_bytes();
+  if (folding.rows == 4 && chunk == 16) {
+    fold_group<16, 4>(from, to, folding.row_bytes);
+  } else if (folding.rows == 2 && chunk == 32) {
+    fold_group<32, 2>(from, to, folding.row_bytes);
+  } else if (folding.rows == 2 && chunk == 16) {
+    fold_group<16, 2>(from, to, folding.row_bytes);
+  } else {
+    fold_any_group(from, to, folding);
+  }
+}
+
+// The bytes [begin, end) of a row whose chunks begin at `row`, every `pitch` bytes.
+void unfold_row(const std::byte* row, std::int64_t begin, std::int64_t end, std::byte* to,
+                std::int64_t chunk, std::int64_t pitch) {
+  const auto copy_part = [&](std::int64_t last) {
+    const std::byte* from = row + begin / chunk * pitch + begin % chunk;
+    std::memcpy(to, from, static_cast<std::size_t>(last - begin));
+    to += last - begin;
+    begin = last;
+  };
+  if (begin % chunk != 0) copy_part(std::min(end, (begin / chunk + 1) * chunk));
+  const std::int64_t whole = (end - begin) / chunk;
+  const std::byte* from = row + begin / chunk * pitch;
+  if (chunk == 16) {
+    copy_chunks<16>(from, pitch, to, 16, whole);
+  } else if (chunk == 32) {
+    copy_chunks<32>(from, pitch, to, 32, whole);
+  } else {
+    for (std::int64_t i = 0; i < whole; ++i) {
+      std::memcpy(to + i * chunk, from + i * pitch, static_cast<std::size_t>(chunk));
+    }
+  }
+  to += whole * chunk;
+  begin += whole * chunk;
+  if (begin < end) copy_part(end);
+}
+
+}  // namespace
+
+void Folding::check() const {
+  constexpr std::int64_t kSmallestItem = 4;
+  if (rows == 1) return;
+  if (rows < 1 || vector_bytes <= 0 || vector_bytes % rows != 0 ||
+      chunk_bytes() % kSmallestItem != 0 || row_bytes <= 0 || row_bytes % chunk_bytes() != 0) {
+    throw std::invalid_argument(
+        std::to_string(rows) + " rows of " + std::to_string(row_bytes) +
+        " bytes cannot share vectors of " + std::to_string(vector_bytes) +
+        ": each has an equal part of a vector, a multiple of 4 bytes, and a row is whole such "
+        "parts");
+  }
+}
+
+void Folding::check_groups(std::int64_t nbytes) const {
+  if (nbytes >= 0 && (!folds() || nbytes % group_bytes() == 0)) return;
+  throw std::invalid_argument(std::to_string(nbytes) + " bytes are no whole groups of " +
+                              std::to_string(rows) + " rows of " + std::to_string(row_bytes) +
+                              " bytes");
+}
+
+void fold(std::byte* data, std::int64_t nbytes, const Folding& folding) {
+  if (!folding.folds()) return;
+  // One group is small enough to stay in a cache while it is copied twice.
+  thread_local std::vector<std::byte> group;
+  const std::int64_t group_bytes = folding.group_bytes();
+  group.resize(static_cast<std::size_t>(group_bytes));
+  for (std::int64_t at = 0; at < nbytes; at += group_bytes) {
+    std::memcpy(group.data(), data + at, group.size());
+    fold_group(group.data(), data + at, folding);
+  }
+}
+
+void unfold(const std::byte* folded, std::int64_t begin, std::int64_t end, std::byte* to,
+            const Folding& folding) {
+  if (end <= begin) return;
+  if (!folding.folds()) {
+    std::memcpy(to, folded + begin, static_cast<std::size_t>(end - begin));
+    return;
+  }
+  const std::int64_t chunk = folding.chunk_bytes();
+  while (begin < end) {
+    const std::int64_t row = begin / folding.row_bytes, within = begin % folding.row_bytes;
+    const std::int64_t taken = std::min(end - begin, folding.row_bytes - within);
+    const std::byte* chunks =
+        folded + row / folding.rows * folding.group_bytes() + row % folding.rows * chunk;
+    unfold_row(chunks, within, within + taken, to, chunk, folding.vector_bytes);
+    begin += taken;
+    to += taken;
+  }
+}
+
+}  // namespace outgrid
