@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from outgrid.errors import UsageError
-from outgrid.storage.base import Habits, Layout, NewField, Planes, Store, Within, other_planes
+from outgrid.storage.base import (
+    Folding,
+    Habits,
+    Layout,
+    NewField,
+    Planes,
+    Store,
+    Within,
+    other_planes,
+)
 from outgrid.storage.beside import BesideStore
 from outgrid.storage.direct import DirectStore, takes_direct
 from outgrid.storage.joined import Joined, Piece
@@ -35,6 +44,7 @@ __all__ = [
     "BesideStore",
     "Completion",
     "DirectStore",
+    "Folding",
     "Frame",
     "GivenStore",
     "Habits",

@@ -18,6 +18,9 @@ from outgrid.formats.npy import Header
 from outgrid.seal import Seal
 
 __all__ = [
+    "NATURAL",
+    "FoldedRows",
+    "Folding",
     "Habits",
     "LaidOut",
     "Layout",
@@ -43,17 +46,38 @@ def other_planes(parts: Iterable[range], count: int) -> tuple[range, ...]:
     return tuple(planes for planes in between if planes)
 
 
+FoldedRows = tuple[int, int, int]
+"""Rows of a group, bytes of a vector, bytes of a row, as the compiled module has them."""
+
+NATURAL: FoldedRows = (1, 0, 0)  # row after row
+
+FOLDED_ROW_BYTES = 64  # of which rows that are folded are multiples
+
+
+class Folding(msgspec.Struct, frozen=True):
+    """Rows that share vectors: each of `rows` neighbours has an equal part of `vector_bytes`.
+
+    A vector has the part of the first row, then that of the second, and so on; the next vector has
+    the next part of each. Groups of so many rows lie one behind the other.
+    """
+
+    rows: int
+    vector_bytes: int
+
+
 class Planes(msgspec.Struct, frozen=True, eq=False):
     """The memory of some planes.
 
     `addresses`, int64 of shape (planes,): where the first of the rows asked for begins, plane by
     plane. Rows of a plane follow each other every `row_stride_bytes`. The memory is that of
     `owner`, which lives until transfers from or to these planes have ended, whoever lets go of it.
+    With a `folding` the rows of a plane lie folded from its address on; those of a store never do.
     """
 
     addresses: NDArray[np.int64]
     row_stride_bytes: int
     owner: object
+    folding: Folding | None = None
 
     @classmethod
     def of(cls, array: NDArray[Any], rows: range | None = None) -> Self:
@@ -71,6 +95,37 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
     def part(self, which: slice) -> Self:
         """Some of them."""
         return replace(self, addresses=self.addresses[which])
+
+    def folded(self, rows: range, row_bytes: int) -> FoldedRows:
+        """How `rows` of so many bytes lie here. Raises ValueError where they cannot lie so."""
+        folding = self.folding
+        if folding is None:
+            return NATURAL
+        if row_bytes != self.row_stride_bytes:
+            raise ValueError(
+                f"folded rows of {row_bytes} bytes have no gaps between them, not a stride of "
+                f"{self.row_stride_bytes}"
+            )
+        if row_bytes % FOLDED_ROW_BYTES or row_bytes % (folding.vector_bytes // folding.rows):
+            raise ValueError(
+                f"rows of {row_bytes} bytes cannot be folded: they are no multiple of "
+                f"{FOLDED_ROW_BYTES} bytes and of a part in {folding.rows} of a vector of "
+                f"{folding.vector_bytes}"
+            )
+        if rows.start % folding.rows or len(rows) % folding.rows:
+            raise ValueError(
+                f"rows {rows.start}..{rows.stop} are no whole groups of {folding.rows} that are "
+                "folded"
+            )
+        return folding.rows, folding.vector_bytes, row_bytes
+
+    def require_natural(self, name: str) -> None:
+        """Raise ValueError where rows are folded, for the store of that name, which cannot."""
+        if self.folding is not None:
+            raise ValueError(
+                f"{name} is moved in a way that does not fold rows: its planes cannot lie in "
+                f"groups of {self.folding.rows} folded rows"
+            )
 
 
 class Habits(msgspec.Struct, frozen=True):
@@ -173,9 +228,11 @@ class Layout(msgspec.Struct, frozen=True):
         """The contiguous pieces of a region, int64 of shape (n, 3): position, address, bytes.
 
         Pieces are sorted by position: one per plane where its rows are contiguous in memory, else
-        one per row. Raises ValueError for a region outside the field.
+        one per row. Raises ValueError for a region outside the field, or that cannot lie folded as
+        the memory asks for.
         """
         self._check(planes, rows, memory)
+        memory.folded(rows, self.row_bytes)
         starts = self.data_offset + self.plane_bytes * np.arange(
             planes.start, planes.stop, dtype=np.int64
         )

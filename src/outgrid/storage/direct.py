@@ -219,18 +219,24 @@ class DirectStore(LaidOut):
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, into), self._sums
+        folding = into.folded(rows, self.row_bytes)
         if sums is None or not len(rows):
-            return self._transfers.read(self._file, segments, into.owner)
+            return self._transfers.read(self._file, segments, into.owner, folding=folding)
         check = partial(sums.compare, self.path, self._seal, planes, rows)
-        return self._transfers.read(self._file, segments, into.owner, self.row_bytes, check)
+        return self._transfers.read(
+            self._file, segments, into.owner, self.row_bytes, check, folding
+        )
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         segments, sums = self._layout.segments(planes, rows, source), self._sums
+        folding = source.folded(rows, self.row_bytes)
         self._empty[planes.start : planes.stop] = False
         if sums is None or not len(rows):
-            return self._transfers.write(self._file, segments, source.owner)
+            return self._transfers.write(self._file, segments, source.owner, folding=folding)
         keep = partial(sums.write, self._seal, planes, rows)
-        return self._transfers.write(self._file, segments, source.owner, self.row_bytes, keep)
+        return self._transfers.write(
+            self._file, segments, source.owner, self.row_bytes, keep, folding
+        )
 
     def flush(self) -> int:
         if self._sums is None:

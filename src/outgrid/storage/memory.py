@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid.native import Buffer, as_array
+from outgrid.native import Buffer, as_array, fold, unfold
 from outgrid.storage.base import LaidOut, Layout, NewField, Planes
 from outgrid.storage.transfers import Transfers
 
@@ -49,11 +49,16 @@ class MemoryStore(LaidOut):
 
     def _copy(self, planes: range, rows: range, memory: Planes, get: bool) -> int:
         segments = self._layout.segments(planes, rows, memory)
+        folding = memory.folded(rows, self.row_bytes)
 
         def copy(_: object = memory.owner) -> int:  # which lives until then
             for stored, address, nbytes in segments.tolist():
-                to, source = (address, stored) if get else (stored, address)
-                ctypes.memmove(to, source, nbytes)
+                if get:
+                    ctypes.memmove(address, stored, nbytes)
+                    if memory.folding is not None:
+                        fold(address, nbytes, *folding)
+                else:
+                    unfold(address, 0, nbytes, stored, *folding)
             return int(segments[:, 2].sum())
 
         return self._transfers.call(copy)

@@ -84,6 +84,7 @@ class PackedStore(Wrapping):
 
     def _packed(self, planes: range, rows: range, into: Planes) -> int:
         index, part = self._index, slice(planes.start, planes.stop)
+        folding = into.folded(rows, self.row_bytes)
         stride = into.row_stride_bytes if len(rows) > 1 else self.row_bytes
         ends = into.addresses + (len(rows) - 1) * stride + self.row_bytes
         nbytes = index.file_bytes[part]
@@ -93,7 +94,7 @@ class PackedStore(Wrapping):
         unpacked[:, 0], unpacked[:, 1] = starts, index.nbytes[part]
         unpacked[:, 2], unpacked[:, 3] = index.sums[part].view(np.int64), into.addresses
         unpacked[:, 4:] = len(rows), self.row_bytes, stride, self.dtype.itemsize
-        return self._transfers.read_packed(self._file, segments, unpacked, into.owner)
+        return self._transfers.read_packed(self._file, segments, unpacked, into.owner, folding)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         """Nothing: such a field is only read. Raises ValueError."""

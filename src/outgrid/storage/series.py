@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import StoreError, UsageError
 from outgrid.formats.npy import Header, read_header
-from outgrid.native import File
+from outgrid.native import File, fold
 from outgrid.regular import check_given
 from outgrid.seal import Seal
 from outgrid.storage.base import LaidOut, Layout, Planes
@@ -156,6 +156,7 @@ class SeriesStore(LaidOut):
         rows = range(rows.start + row, rows.stop + row)
         if self._held is not None:
             return self._held.get(planes, rows, into)
+        folding = into.folded(rows, self.row_bytes)
         try:
             cells = self._filled(planes, rows)
         except StoreError as error:
@@ -169,6 +170,7 @@ class SeriesStore(LaidOut):
                     address
                 )
                 np.ndarray(shape, self.dtype, memory, 0, strides)[...] = part
+                fold(address, len(rows) * nbytes, *folding)
             return len(planes) * len(rows) * nbytes
 
         return self._transfers.call(fill)

@@ -99,6 +99,7 @@ class StagedTransfers:
         Plane 0 of a store that the device reaches lies at ``pinned``. The planes are of what
         ``seal`` says, whatever the store is told before their turn comes.
         """
+        memory.require_natural(f"{store.name}, on its way between a device and a store,")
         plane_bytes = len(rows) * store.row_bytes
         self._last += 1
         if plane_bytes > self._part_bytes and not pinned:

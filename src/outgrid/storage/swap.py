@@ -40,11 +40,13 @@ class HeldStore(LaidOut):
 
     def get(self, planes: range, rows: range, into: Planes) -> int:
         segments = self._layout.segments(planes, rows, into)
-        return self._transfers.read(self._file, segments, into.owner)
+        folding = into.folded(rows, self.row_bytes)
+        return self._transfers.read(self._file, segments, into.owner, folding=folding)
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         segments = self._layout.segments(planes, rows, source)
-        return self._transfers.write(self._file, segments, source.owner)
+        folding = source.folded(rows, self.row_bytes)
+        return self._transfers.write(self._file, segments, source.owner, folding=folding)
 
     def flush(self) -> int:
         return self._transfers.flush(self._file)

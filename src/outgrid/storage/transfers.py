@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from outgrid import native
 from outgrid.errors import ExecutionError, StoreError, UsageError
+from outgrid.storage.base import NATURAL, FoldedRows
 from outgrid.units import nearest
 
 __all__ = ["Completion", "Transfers"]
@@ -157,14 +158,16 @@ class Transfers:
         owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
+        folding: FoldedRows = NATURAL,
     ) -> int:
         """Start reading `segments`, int64 of shape (n, 3): file offset, address, bytes.
 
         Their memory is that of `owner`, which is kept until the transfer has ended. With
         `row_bytes` their rows are summed up, and before the completion is handed out `moved` gets
-        the sums, uint64; the error that it returns becomes that of the transfer.
+        the sums, uint64; the error that it returns becomes that of the transfer. With a `folding`
+        the rows lie folded in memory, though not in the file.
         """
-        ticket = self._queue.submit_read(file, segments, row_bytes)
+        ticket = self._queue.submit_read(file, segments, row_bytes, folding)
         return self._note(ticket, "reading", file, segments, owner, moved)
 
     def read_packed(
@@ -173,6 +176,7 @@ class Transfers:
         segments: NDArray[Any],
         planes: NDArray[np.int64],
         owner: object,
+        folding: FoldedRows = NATURAL,
     ) -> int:
         """Start reading packed planes, and unpack them when all have come.
 
@@ -180,7 +184,7 @@ class Transfers:
         read, which may be in the memory of the plane itself; how many they are; their checksum;
         the address of the plane; rows, bytes of a row and from row to row, bytes of an item.
         """
-        ticket = self._queue.submit_read_packed(file, segments, planes)
+        ticket = self._queue.submit_read_packed(file, segments, planes, folding)
         return self._note(ticket, "reading", file, segments, owner, None)
 
     def write(
@@ -190,9 +194,10 @@ class Transfers:
         owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
+        folding: FoldedRows = NATURAL,
     ) -> int:
         """Start writing `segments`; see `read`."""
-        ticket = self._queue.submit_write(file, segments, row_bytes)
+        ticket = self._queue.submit_write(file, segments, row_bytes, folding)
         return self._note(ticket, "writing", file, segments, owner, moved)
 
     def flush(self, *files: native.File) -> int:

@@ -54,6 +54,7 @@ class TransposedStore(Wrapping):
         self, act: Callable[[range, range, Planes], int], planes: range, rows: range, memory: Planes
     ) -> int:
         """Move each run of planes that lie evenly apart in memory."""
+        memory.require_natural(f"{self.name}, with planes and rows exchanged,")
         tickets = [
             act(rows, planes[run], _rows_of(memory.part(run), len(rows)))
             for run in _even(memory.addresses)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outgrid.errors import StoreError
-from outgrid.native import File
-from outgrid.storage.base import Planes, Store, Wrapping
+from outgrid.native import File, unfold
+from outgrid.storage.base import NATURAL, FoldedRows, Planes, Store, Wrapping
 from outgrid.storage.memory import MemoryStore
 from outgrid.storage.transfers import Completion, Moved, Transfers
 
@@ -49,20 +49,26 @@ class Shuffled(Transfers):
         owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
+        folding: FoldedRows = NATURAL,
     ) -> int:
         for _, address, nbytes in segments.tolist():
             ctypes.memset(address, _GARBAGE, nbytes)
-        given = segments, owner, row_bytes, moved
+        given = segments, owner, row_bytes, moved, folding
         return self._defer(lambda: super(Shuffled, self).read(file, *given))
 
     def read_packed(
-        self, file: File, segments: NDArray[Any], planes: NDArray[np.int64], owner: object
+        self,
+        file: File,
+        segments: NDArray[Any],
+        planes: NDArray[np.int64],
+        owner: object,
+        folding: FoldedRows = NATURAL,
     ) -> int:
         for plane in planes.tolist():
             _, _, _, address, rows, row_bytes, stride, _ = plane
             for row in range(rows):
                 ctypes.memset(address + row * stride, _GARBAGE, row_bytes)
-        given = segments, planes, owner
+        given = segments, planes, owner, folding
         return self._defer(lambda: super(Shuffled, self).read_packed(file, *given))
 
     def write(
@@ -72,8 +78,9 @@ class Shuffled(Transfers):
         owner: object,
         row_bytes: int = 0,
         moved: Moved | None = None,
+        folding: FoldedRows = NATURAL,
     ) -> int:
-        given = segments, owner, row_bytes, moved
+        given = segments, owner, row_bytes, moved, folding
         return self._defer(lambda: super(Shuffled, self).write(file, *given))
 
     def flush(self, *files: File) -> int:
@@ -139,10 +146,11 @@ class Volatile(MemoryStore):
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
         segments = self._layout.segments(planes, rows, source)
+        folding = source.folded(rows, self.row_bytes)
 
         def write() -> int:
             for stored, address, nbytes in segments.tolist():
-                ctypes.memmove(stored, address, nbytes)
+                unfold(address, 0, nbytes, stored, *folding)
                 offset = stored - self.array.ctypes.data
                 values = self._bytes(self.array)[offset : offset + nbytes].copy()
                 self._pending.append((offset, nbytes, values))
