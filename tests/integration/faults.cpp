@@ -89,7 +89,7 @@ ssize_t transfer(const char* name, Transfer real, int fd, const iovec* v, int n,
   if (fault().kind != "short") return treat(name, [=] { return real(fd, v, n, offset); });
   if (!fault().hits(name)) return real(fd, v, n, offset);
   iovec first = v[0];
-  if (first.iov_len > 4096) first.iov_len = first.iov_len / 2 / 4096 * 4096;
+  if (first.iov_len > 4096) first.iov_len = (first.iov_len / 2 + 4095) / 4096 * 4096;
   return real(fd, &first, 1, offset);
 }
 

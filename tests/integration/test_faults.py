@@ -341,6 +341,45 @@ def test_a_page_that_cannot_be_protected_is_not_written_back(paged):
     assert zeroes == [0, 0, 0]
 
 
+FOLDED = """
+import sys
+import numpy as np
+from outgrid import native
+
+rows, chunk, row_bytes = 4, 16, 9920
+folding = rows, rows * chunk, row_bytes
+values = np.random.default_rng(0).integers(0, 256, (120, row_bytes), np.uint8)
+groups = values.reshape(-1, rows, row_bytes // chunk, chunk)
+memory = groups.transpose(0, 2, 1, 3).copy()
+kept = memory.copy()
+queue = native.Queue("threads", 2, 1 << 16, 1 << 18)
+file = native.File(sys.argv[1], "create", sys.argv[2] == "direct")
+segments = np.array([(1000, memory.ctypes.data, memory.nbytes)], np.int64)
+queue.submit_write(file, segments, row_bytes, folding)
+(written,) = queue.wait()
+assert (memory == kept).all()
+memory[:] = 0
+queue.submit_read(file, segments, row_bytes, folding)
+(read,) = queue.wait()
+assert (written.errno, read.errno) == (0, 0)
+assert written.sums == read.sums
+assert (memory == kept).all()
+assert (np.fromfile(sys.argv[1], np.uint8, offset=1000) == values.ravel()).all()
+queue.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["direct", "buffered"])
+@pytest.mark.parametrize("call", ["read", "write"])
+@pytest.mark.parametrize("kind", ["short:0", f"{errno.EINTR}:3:4", f"{errno.EAGAIN}:3:4"])
+def test_folded_rows_that_move_in_several_calls_are_whole(tmp_path, shim, way, call, kind):
+    subprocess.run(
+        [sys.executable, "-c", FOLDED, tmp_path / "a", way],
+        env=os.environ | {"LD_PRELOAD": str(shim), "OUTGRID_FAULT": f"{call}:{kind}"},
+        check=True,
+    )
+
+
 def test_a_compiler_that_is_killed_is_named(job, monkeypatch):
     compiler = job.parent / "compiler"
     compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 1 && exit\nkill -9 $$\n')
