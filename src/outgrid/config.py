@@ -602,6 +602,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             values={"recompute": (HOST,)},
         ),
     ] = AUTO
+    fold: Annotated[
+        Literal["auto", "always", "never"],
+        Option(
+            TUNING,
+            "folded rows, of which two or four share each vector, for stencils that read two rows "
+            'beyond a cell or more: `"always"` fails where the problem or the processor does not '
+            "allow them",
+            '`"auto"`: where they are possible, on processors with AVX-512',
+            values={"always": (SLABS, HOST, ALONE)},
+        ),
+    ] = AUTO
     pin: Annotated[
         bool, Option(TUNING, "keeps each thread on one processor", "`false`", needs=(HOST,))
     ] = False

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from outgrid.build.compiler import vector_bytes
 from outgrid.comm import Comm, Serial
 from outgrid.config import RunOptions
 from outgrid.errors import Stopped
@@ -75,7 +76,7 @@ def plan(
     def mine(remote: Borrowed | None) -> Plan:
         machine = known_machine(sharing.scratch())
         with inputs:
-            planning = Planning.of(sharing, machine, begin, *known)
+            planning = Planning.of(sharing, machine, begin, *known, vector_bytes())
             settled = planning.settled(problem)
             chosen = planning.first(settled.problem)
         folders = folders_to_make(sharing.options)
@@ -89,7 +90,7 @@ def plan(
 def forms(problem: Problem, options: RunOptions) -> tuple[Problem, ...]:
     """The forms that a run may compute a problem in, whose temporaries are kept or not."""
     sharing = sharing_of(options, ONE)
-    planning = Planning.of(sharing, known_machine(sharing.scratch()))
+    planning = Planning.of(sharing, known_machine(sharing.scratch()), vector_bytes=vector_bytes())
     return planning.forms(planning.along(problem).problem)
 
 
@@ -190,7 +191,8 @@ def _road(
     machine = known_machine(sharing.scratch(durable))
     shares = sampled(problem, inputs, durable)
     uncopied = copied(problem, inputs, sharing, durable)
-    planning = Planning.of(sharing, machine, shares=shares, copied=uncopied)
+    known = {"shares": shares, "copied": uncopied, "vector_bytes": vector_bytes()}
+    planning = Planning.of(sharing, machine, **known)
     settled = planning.settled(problem, durable)
     problem, planning = settled.problem, planning.going_on(settled.problem, durable)
     chosen = planning.first(problem)

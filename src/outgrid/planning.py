@@ -19,6 +19,7 @@ from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import others_share
 from outgrid.execute.streaming import Listener, doing
+from outgrid.folding import Folding
 from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
 from outgrid.plan.calibration import DISTURBING_SHARE, Calibration
@@ -43,6 +44,7 @@ from outgrid.runs.seals import level_name
 from outgrid.runs.space import free_bytes
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
+from outgrid.stencil.folded import folding_of, why_not_folded
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputable
 from outgrid.stencil.transposed import why_not_transposed
@@ -99,7 +101,8 @@ class Planning(msgspec.Struct, frozen=True):
     count on, ``scratch`` the folder in which a rank keeps its working files. A run that goes on
     does so within a sweep, from its ``begin``, or with the ``part`` that this rank has. ``shares``
     says into which share of their bytes coefficients can be packed, ``copied`` why levels that lie
-    in files are copied before the first sweep, "" for those that are not.
+    in files are copied before the first sweep, "" for those that are not. Kernels compute with
+    vectors of ``vector_bytes``, if they are long enough for folded rows.
     """
 
     options: RunOptions
@@ -111,6 +114,7 @@ class Planning(msgspec.Struct, frozen=True):
     part: RankPart | None = None
     shares: Shares = _unknown
     copied: Copied = _unknown
+    vector_bytes: int = 0
     _made: list[Made] = msgspec.field(default_factory=list[Made])
 
     @classmethod
@@ -121,12 +125,13 @@ class Planning(msgspec.Struct, frozen=True):
         begin: Begin | None = None,
         shares: Shares = _unknown,
         copied: Copied = _unknown,
+        vector_bytes: int = 0,
     ) -> Planning:
         """That of one rank, all of which call this, on a ``machine`` of its own."""
         least, scratch = least_of(machine, sharing.comm), sharing.scratch()
         options, alone = sharing.options, sharing.alone
         given = options, least, sharing.comm, not alone, scratch, begin
-        return cls(*given, shares=shares, copied=copied)
+        return cls(*given, shares=shares, copied=copied, vector_bytes=vector_bytes)
 
     @property
     def stays(self) -> bool:
@@ -153,7 +158,57 @@ class Planning(msgspec.Struct, frozen=True):
         """
         axis = self.along(problem, durable)
         form = self._of_temporaries(axis.problem, durable)
-        return replace(form, told=(*axis.told, *form.told))
+        rows = self._folded(form.problem, durable)
+        return replace(rows, told=(*axis.told, *form.told, *rows.told))
+
+    def _folded(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem with folded rows, where these are possible and whole planes fit.
+
+        In strips of rows that are not folded planes may take less time. Raises UsageError where
+        folded rows are asked for and cannot be had.
+        """
+        asked = self.options.fold
+        how = folding_of(problem, self.vector_bytes)
+        if reason := self._why_not_folded(problem, how, durable):
+            if asked == "always":
+                raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
+            return Settled(problem)
+        other = problem.folding(how)
+        if asked == "always":
+            return Settled(other)
+        found = self._rates_of(problem, other)
+        try:
+            folded = self._choose(other, found[1])
+        except InfeasiblePlan:
+            return Settled(problem)
+        if folded.schedule.resident:
+            return Settled(other)
+        with suppress(InfeasiblePlan):
+            whole = self._choose(problem, found[0])
+            parts = whole.schedule.cutting.trips(whole.depth)
+            if parts > 1 and whole.predicted_seconds < folded.predicted_seconds:
+                return Settled(problem)
+        return Settled(other)
+
+    def _why_not_folded(
+        self, problem: Problem, how: Folding | None, durable: Durable | None
+    ) -> str:
+        """Why rows cannot be folded, in words; empty where they can."""
+        options = self.options
+        if options.fold == "never":
+            return "it is not wanted"
+        if self.shared or options.device != "cpu" or options.tier not in (AUTO, "direct", "memory"):
+            return "rows are folded in windows of one process, in front of files"
+        if SCHEMES[options.scheme or DEFAULT.name].blocks or options.strip_rows or options.in_place:
+            return "blocks, strips and rings in files have rows that are not folded"
+        if durable is not None and any(share.manifest.cut for share in durable.shares):
+            return "the run was begun in strips"
+        if not self.vector_bytes:
+            return "kernels compute with vectors of less than 64 bytes here"
+        if how is None:
+            reason = why_not_folded(problem, Folding(2, self.vector_bytes))
+            return reason or "it reads less than two rows beyond a cell"
+        return ""
 
     def _of_temporaries(self, problem: Problem, durable: Durable | None = None) -> Settled:
         """The problem with temporaries kept or computed again, whichever takes less time."""
@@ -238,8 +293,11 @@ class Planning(msgspec.Struct, frozen=True):
         """The problem with temporaries kept, and the other form that it may be computed in.
 
         That one computes temporaries again that the rates of cores and caches say so of. Where the
-        options leave no choice, there is one form.
+        options leave no choice, there is one form. Rows are folded where that is for the run.
         """
+        return tuple(self._folded(form).problem for form in self._forms(problem))
+
+    def _forms(self, problem: Problem) -> tuple[Problem, ...]:
         if self.options.device != "cpu" or (self.options.temporaries or "auto") != "auto":
             return (self._of_temporaries(problem).problem,)
         threads = self.options.threads or self.machine.cores
@@ -264,7 +322,7 @@ class Planning(msgspec.Struct, frozen=True):
 
         Plans say so. They know what was measured of kernels where that is known of both.
         """
-        _, *others = self.forms(problem)
+        _, *others = self._forms(problem)
         if not others:
             return Settled(problem, ("temporaries are kept: to compute them again takes longer",))
         (again,) = others

@@ -72,12 +72,22 @@ def check_arithmetic(command: Sequence[str], flags: Sequence[str]) -> None:
 @cache
 def _deviation(command: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, str] | None:
     """The flag by which results change, and how; a macro where no flag is known."""
-    macros = _asked(command, (*flags, "-dM", "-E", "-x", "c++", "/dev/null")).stdout
+    macros = _macros(command, flags)
     words = list(_handed_on(_asked(command, (*flags, WORDS_ONLY, "-x", "c++", "/dev/null")).stderr))
     deviations = [*_in_words(words), *_in_macros(macros)]
     if not deviations:
         return None
     return next(_in_words(command), deviations[0])
+
+
+def defines(command: Sequence[str], flags: Sequence[str], macro: str) -> bool:
+    """Whether the compiler defines a macro. Raises BuildError where it cannot tell."""
+    return f"#define {macro} " in _macros((*command,), (*flags,))
+
+
+@cache
+def _macros(command: tuple[str, ...], flags: tuple[str, ...]) -> str:
+    return _asked(command, (*flags, "-dM", "-E", "-x", "c++", "/dev/null")).stdout
 
 
 def _asked(command: tuple[str, ...], what: tuple[str, ...]) -> subprocess.CompletedProcess[str]:

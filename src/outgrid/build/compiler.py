@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from outgrid.build.arithmetic import check_arithmetic
+from outgrid.build.arithmetic import check_arithmetic, defines
 from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, label_of, labelled, read_trusted
 from outgrid.errors import BuildError, NoCompiler
 from outgrid.machine import wanted_compiler
@@ -240,6 +240,15 @@ def processor() -> tuple[str, ...]:
     """What the processor can do, and which one it is: two that can do the same differ in speed."""
     told = _told_of_processor()
     return _processor(), *(line for line in told if line.startswith(MODEL))
+
+
+def vector_bytes() -> int:
+    """Bytes of the vectors that kernels compute with: 64, or 0 where they are shorter."""
+    try:
+        compiler = find_compiler()
+    except BuildError:  # what another one has left may be here
+        return 64 if " avx512bw " in f"{_processor()} " else 0
+    return 64 if defines(compiler.command, compiler.flags, "__AVX512BW__") else 0
 
 
 def _processor() -> str:

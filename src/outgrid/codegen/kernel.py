@@ -87,6 +87,7 @@ class _Kernel:
                 f"// {self._moved_bytes()} per update where nothing is found in a cache.",
                 *self._field_comments(),
                 f"using Real = {self.names.real};",
+                *self._folded(),
                 included(
                     "cpu/kernel.hpp",
                     *["cpu/functions.hpp"] * self.names.elementary,
@@ -106,6 +107,12 @@ class _Kernel:
                 ENTRY,
             ]
         )
+
+    def _folded(self) -> Iterator[str]:
+        """How rows are folded, where they are."""
+        if (how := self.names.folded) is not None:
+            yield f"#define OG_FOLD {how.rows}"
+            yield f"#define OG_FOLDED_BYTES {how.vector_bytes}"
 
     def _members(self) -> Iterator[str]:
         """What the headers ask of a stencil."""
@@ -176,7 +183,7 @@ class _Kernel:
                     f"static constexpr int64_t k{k}[kStages] = {{{', '.join(map(str, v))}}};"
                     for k, v in by_stage.items()
                 ),
-                f"static constexpr int kReach = ({self.rows.farthest()} + kLanes - 1) / kLanes;"
+                f"static constexpr int kReach = ({self.rows.farthest()} + kAcross - 1) / kAcross;"
                 "  // vectors kept on either side of one",
             ]
         )

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["blocked", "narrow", "plain", "rolled"]
 
 CELLS = "  auto cells = [&](int64_t i, int64_t x, auto edge) __attribute__((always_inline)) {"
-BLENDED = "cells(row + x, x, std::true_type{})"
+BLENDED = "cells(row + x * kFold, x, std::true_type{})"
+INSIDE = "cells(row + x * kFold, x, std::false_type{})"
 
 
 def plain(update: Update) -> Iterator[str]:
     """Rows of vectors, each on its own, or of very many operations in parts, by two loops each."""
     left = update.carrying.left
-    first = () if update.carrying.carries else waist(roots(left))
+    whole = update.carrying.carries or update.names.folded
+    first = () if whole else waist(roots(left))
     yield CELLS
     yield "    (void)x;"
     yield from (f"    {line}" for line in update.body())
@@ -31,15 +33,15 @@ def plain(update: Update) -> Iterator[str]:
     if first:
         yield from two_loops(update.names, update.statements, left, update.inputs, first)
     yield from _each_row(update)
-    yield update.ends[0] if update.ends else f"    for (; x < head; x += kLanes) {BLENDED};"
+    yield update.ends[0] if update.ends else f"    for (; x < head; x += kAcross) {BLENDED};"
     if first:
         yield "    for (int64_t end; x < tail; x = end) {"
         yield "      end = least(tail, x + kPart);"
         yield "      update_part(row, x, end);"
         yield "    }"
     else:
-        yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
-    yield update.ends[1] if update.ends else f"    for (; x < c.x1; x += kLanes) {BLENDED};"
+        yield f"    for (; x < tail; x += kAcross) {INSIDE};"
+    yield update.ends[1] if update.ends else f"    for (; x < c.x1; x += kAcross) {BLENDED};"
     yield "  }"
 
 
@@ -144,19 +146,19 @@ def rolled(update: Update) -> Iterator[str]:
     if update.ends:
         yield update.ends[0]
     yield "    for (int v = -kReach; v < kReach; ++v) {"
-    yield "      ahead(row + x + v * kLanes);"
+    yield "      ahead(row + x * kFold + v * kLanes);"
     yield "      roll();"
     yield "    }"
     if not update.ends:
-        yield f"    for (; x < head; x += kLanes) {BLENDED};"
-    yield "    for (; x < tail; x += kLanes) cells(row + x, x, std::false_type{});"
-    yield update.ends[1] if update.ends else f"    for (; x < c.x1; x += kLanes) {BLENDED};"
+        yield f"    for (; x < head; x += kAcross) {BLENDED};"
+    yield f"    for (; x < tail; x += kAcross) {INSIDE};"
+    yield update.ends[1] if update.ends else f"    for (; x < c.x1; x += kAcross) {BLENDED};"
     yield "  }"
 
 
 def _each_row(update: Update) -> Iterator[str]:
     """The begin of the loop over rows, with what each of them needs."""
-    yield "  for (int64_t y = c.y0; y < c.y1; ++y) {"
+    yield "  for (int64_t y = c.y0; y < c.y1; y += kFold) {"
     yield "    const int64_t row = y * stride;"
     yield from update.statements.row_settings(update.carrying.left)
     yield "    int64_t x = c.x0;"

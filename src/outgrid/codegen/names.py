@@ -80,6 +80,7 @@ class Names:
         self.fields = {field.name: f"f{i}" for i, field in enumerate(stencil.fields)}
         self.profiles = tuple(profile.name for profile in stencil.profiles)
         self.radius = stencil.radius
+        self.folded = stencil.folded
         self.uniform = self._uniform_nodes()
         used = {node.name for node in self._nodes() if isinstance(node, Operation)}
         self.elementary = bool(used & ELEMENTARY)

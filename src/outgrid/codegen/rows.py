@@ -38,10 +38,7 @@ class Rows:
         self.kinds = kinds_of_regions(names.stencil)
         self.without = self._without()
         self.outside = self.without[max(self.without)]
-        self.vectors = tuple(
-            block_vectors([a.expression for _, a in statements.expressions(stage, USUAL_GROUPS[0])])
-            for stage in range(len(names.stages))
-        )
+        self.vectors = tuple(self._vectors(stage) for stage in range(len(names.stages)))
         self.masks = tuple(self._masks(stage) for stage in range(len(names.stages)))
 
     def _without(self) -> dict[int, Outside]:
@@ -58,12 +55,20 @@ class Rows:
             for absent in [sum(1 << n for n, bit in enumerate(bits) if bit)]
         }
 
+    def _vectors(self, stage: int) -> int:
+        """Vectors of a row that advance together; folded rows go vector by vector."""
+        if self.names.folded is not None:
+            return 1
+        work = self.statements.expressions(stage, USUAL_GROUPS[0])
+        return block_vectors([made.expression for _, made in work])
+
     def _masks(self, stage: int) -> frozenset[str]:
         """Fields that are folded into a second update of rows where they are all +0.
 
         A mask with images along y is not: it would be other rows that have to be looked at.
         """
-        if self.names.stencil.ndim < 3 or self.vectors[stage] > 1 or self.outside.made(stage):
+        row_by_row = self.names.stencil.ndim == 3 and self.names.folded is None
+        if not row_by_row or self.vectors[stage] > 1 or self.outside.made(stage):
             return frozenset()
         constant = (f.name for f in self.names.stencil.fields if not f.evolving)
         plain = [f for f in constant if not (self.names.image(f, "y") or self.names.sign(f, "z"))]

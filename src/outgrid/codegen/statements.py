@@ -152,8 +152,11 @@ class Statements:
         yield from walk(missing(expression, values), values, leaf, read, self.vector, prefix)
 
     def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
-        plane, _, column = self.names.offset(access)
-        place = f"{inputs[access.field, access.level, plane]} + {index}{self.row(access)}"
+        plane, row, column = self.names.offset(access)
+        at = f"{inputs[access.field, access.level, plane]} + {index}"
+        if self.names.folded is not None:
+            return f"load_at<{row}, {column}>({at}, stride)"
+        place = f"{at}{self.row(access)}"
         beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
         return f"load({place}{beside})"
 

@@ -67,6 +67,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         """
         turned = self.names.edged and any(self.faces.turned(self.planes))
         carries = self.names.stencil.ndim == 3 and self.vectors == 1 and not turned
+        carries = carries and self.names.folded is None
         return Carrying(self.statements, self.work, carries)
 
     @cached_property
@@ -143,9 +144,10 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             evolving = self.names.stencil.field(field).evolving
             if evolving and places == {(0, 0)}:
                 continue
-            rows = max(abs(row) for _, row in places)
+            unit = self.names.folded.rows if self.names.folded is not None else 1
+            rows = -(-max(abs(row) for _, row in places) // unit) * unit
             for reach in sorted({0, rows}):
-                depths = [plane for plane, row in places if abs(row) >= reach]
+                depths = [plane for plane, row in places if -(-abs(row) // unit) * unit >= reach]
                 name = f"{self.names.fields[field]}_{'beyond' if reach else 'ahead'}{-version}_"
                 side = f" + way.beyond * {reach} * stride" if reach else ""
                 farthest = f"(s.downward ? {min(depths)} : {max(depths)})"

@@ -51,6 +51,7 @@ from outgrid.plan.tiling import (
     levels_round,
     tile_levels,
     tile_slope,
+    whole_rows,
 )
 from outgrid.regular import read_own
 from outgrid.schemes import named_by_depth
@@ -303,7 +304,8 @@ class _Trials:
             group = next(n for n in fitting if n <= most)
             band = tile.band and self._band(planes, tile.columns)
             found.append(replace(tile, planes=planes, band=band, group=group))
-        found += [replace(tile, band=tile.band // 2)] if tile.band > 1 else []
+        half = whole_rows(self.small, tile.band // 2)
+        found += [replace(tile, band=half)] if 0 < half < tile.band else []
         found += [replace(tile, group=group) for group in _groups(groups, tile.planes)]
         found += [replace(tile, fetch=not tile.fetch)]
         levels = self.levels()
@@ -450,9 +452,10 @@ def _small(problem: Problem, room_bytes: int, most_cells: int | None = None) -> 
     }
     for profile in stencil.given_profiles:
         values[profile.name] = np.resize(problem.profile_values(profile.name), cut[profile.axis])
-    return Problem(
+    small = Problem(
         stencil, cut, problem.dtype, 1, values, problem.boundary, zeros, dtypes=problem.dtypes
     )
+    return small.folding(stencil.folded)
 
 
 def _cut(
@@ -468,7 +471,8 @@ def _cut(
         held = room // ITEM_BYTES[problem.dtype]
         cells = held if most_cells is None else min(held, most_cells)
         wanted = min(MOST_ROWS, max(LEAST_ROWS, cells // (least * problem.shape[-1])))
-        rows = (min(problem.shape[1], max(wanted, least_extent(1, stencil, problem.edges))),)
+        most = whole_rows(problem, max(wanted, least_extent(1, stencil, problem.edges)))
+        rows = (min(problem.shape[1], most),)
     shape = (*rows, problem.shape[-1])
     pitch = layout((1, *shape), problem.dtype).pitch_bytes
     planes = room // pitch
@@ -509,7 +513,8 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         tile = Tile("diamond", *shape, fetch=trial.fetch)
         own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
-    chosen = plan(Problem.from_dict(data), own, machine, 0)
+    folded = small.stencil.folded
+    chosen = plan(Problem.from_dict(data).folding(folded), own, machine, 0)
     if trial.levels == 1 and depth > 1:
         tile = Tile("level", 0, trial.planes, group=trial.group)
     else:

@@ -115,7 +115,7 @@ class Moves(Generic[W]):
         if memory is None:
             stride = plan.layout.of(move.field).row_stride_bytes
             window = hierarchy.window
-            memory = Planes(window.addresses(move), stride, window)
+            memory = Planes(window.addresses(move), stride, window, plan.folded)
         store.hold(hierarchy.seal(plan, move))
         there = move.there
         if move.seam is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.folding import Folding
 from outgrid.native import Buffer, as_array
 from outgrid.plan.layout import GUARD_BYTES, ring_start
 from outgrid.plan.model import Plan
@@ -28,6 +30,14 @@ def ring_bytes(plan: Plan, number: int) -> int:
     ring = plan.schedule.rings[number]
     held = ring.held * plan.layout.of(ring.field).pitch_bytes
     return ring_start(number) + held + GUARD_BYTES
+
+
+def unfolded(cells: NDArray[Any], folded: Folding) -> NDArray[Any]:
+    """Rows of cells, shape (rows, columns), as they lie in files: a copy of folded ones."""
+    rows, columns = cells.shape
+    across = folded.columns(cells.itemsize)
+    vectors = cells.reshape(rows // folded.rows, columns // across, folded.rows, across)
+    return vectors.transpose(0, 2, 1, 3).reshape(rows, columns)
 
 
 class Rings:
@@ -159,7 +169,7 @@ class Window(Rings):
     def views(self, move: Move, which: slice = slice(None)) -> list[np.ndarray]:
         """The rows of ``move``, plane by plane, as arrays on the window's own memory.
 
-        Of all its planes, or of those ``which`` of them.
+        Of all its planes, or of those ``which`` of them. Folded rows are copies.
         """
         addresses = self.addresses(move)[which].tolist()
         return [self._rows(move.field, move.ring, at, len(move.rows)) for at in addresses]
@@ -187,6 +197,9 @@ class Window(Rings):
     def _rows(self, field: str, index: int, address: int, rows: int) -> np.ndarray:
         (buffer, dtype), columns = self._memory[field, index], self._plan.columns
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
+        folded = self._plan.folded
+        if folded is not None:
+            cells = unfolded(cells.reshape(rows, columns), folded)
         return cells.reshape(rows, columns)[:, : self._plan.schedule.shape[-1]]
 
     def fill(self, noise: np.random.Generator, zero: Container[str] = ()) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from outgrid.axes import exchanged
+from outgrid.folding import Folding
 from outgrid.lines import format_work
 from outgrid.markup import bars, facts, shares
 from outgrid.plan import form
@@ -183,9 +184,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     works in place, in rings that may be larger than memory. ``pin`` keeps each thread on one
     processor. Of ``packed`` coefficients sweeps read packed copies; temporaries that are
     ``recomputed`` are computed again where they are read, except near faces. Levels that are
-    ``uncopied`` begin in files of others, and are read where they lie. With a ``device`` the
-    window lies in its memory, and nothing of it in that of the process. A grid that is
-    ``transposed`` passes along its second axis: planes of the schedule, the layout and the tile are
+    ``uncopied`` begin in files of others, and are read where they lie. Rows may be ``folded`` in
+    the window. With a ``device`` the window lies in its memory, and nothing of it in that of the
+    process. A grid that is ``transposed`` passes along its second axis: planes of the schedule, the
+    layout and the tile are
     rows of files, and rows are planes.
     """
 
@@ -207,6 +209,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recomputed: tuple[str, ...] = ()
     uncopied: tuple[str, ...] = ()
     transposed: bool = False
+    folded: Folding | None = None
 
     @property
     def depth(self) -> int:

@@ -60,7 +60,9 @@ def plan(
     else:
         request = replace(request, accelerator=accelerator, packed=packed or {})
         chosen = _whole(request, begin)
-    return replace(chosen, recomputed=problem.stencil.recomputed, transposed=problem.transposed)
+    stencil = problem.stencil
+    form = {"recomputed": stencil.recomputed, "folded": stencil.folded}
+    return replace(chosen, **form, transposed=problem.transposed)
 
 
 def _whole(request: Request, begin: Begin | None) -> Plan:

@@ -34,11 +34,16 @@ BAND_SHARE = 0.6  # of the second-level cache, for what a level of a band reads 
 def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
     """How edges of diamonds move: rows in 3-D, whole lines of columns in 2-D.
 
-    For one symmetric stage this is the radius, rounded up to a line.
+    For one symmetric stage this is the radius, rounded up to a line, or to whole folded rows.
     """
     reads = dependences(stencil, edges, axis=1)
-    unit = 1 if stencil.ndim == 3 else LINE_BYTES // ITEM_BYTES[dtype]
+    unit = row_unit(stencil) if stencil.ndim == 3 else LINE_BYTES // ITEM_BYTES[dtype]
     return solve_both_ways(reads.stages, reads.readings, reads.writings, unit)
+
+
+def row_unit(stencil: Stencil) -> int:
+    """Rows between which edges of tiles and bands may lie."""
+    return stencil.folded.rows if stencil.folded is not None else 1
 
 
 def column_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:
@@ -85,7 +90,8 @@ def band_rows(problem: Problem, machine: Machine, planes: int, columns: int = 0)
     wide, high = planes + 2 * stencil.radius[0], 2 * stencil.radius[1]
     room = BAND_SHARE * machine.l2_bytes / (columns or problem.shape[-1])
     row = evolving * (wide + planes) + constant * planes
-    return max(0, int((room - evolving * wide * high) / row))
+    rows, unit = int((room - evolving * wide * high) / row), row_unit(stencil)
+    return max(0, rows // unit * unit)
 
 
 def asking_for(tile: Tile, problem: Problem, options: RunOptions) -> RunOptions:
@@ -99,6 +105,12 @@ def asking_for(tile: Tile, problem: Problem, options: RunOptions) -> RunOptions:
         tile_group=tile.group,
         tile_fetch=tile.fetch,
     )
+
+
+def whole_rows(problem: Problem, rows: int) -> int:
+    """So many rows, rounded up to those that edges may lie between."""
+    unit = row_unit(problem.stencil)
+    return -(-rows // unit) * unit
 
 
 def tile_levels(tile: Tile, problem: Problem) -> int:
@@ -146,7 +158,7 @@ def choose_tile(
         alone = depth < 2
         fused = len(problem.stencil.stages) > 1 and not together
         plain = calibration.plain(alone) if calibration else None
-        return _by_level(options, plain, alone, fused)
+        return _by_level(problem, options, plain, alone, fused)
     measured = calibration.best(depth, slab) if calibration else None
     slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
     asked = options.tile_rows or options.tile_columns or options.tile_band
@@ -154,7 +166,7 @@ def choose_tile(
         levels, planes = measured.levels, measured.planes
         columns, band, fetch = measured.columns, measured.band, measured.fetch
     elif not asked and (measured is not None or _gains_little(problem, machine, threads)):
-        return _by_level(options, measured, False)
+        return _by_level(problem, options, measured, False)
     else:
         levels, planes, columns, band = _estimated(problem, machine, options, threads, depth)
         fetch = None
@@ -163,6 +175,7 @@ def choose_tile(
         levels = max(1, options.tile_rows // (2 * slope))
     rows = 2 * slope * levels
     columns, band = options.tile_columns or columns, options.tile_band or band
+    band = whole_rows(problem, band)
     band = band if band < rows else 0
     fetch = not band if fetch is None else fetch
     return Tile(
@@ -187,7 +200,7 @@ def _gains_little(problem: Problem, machine: Machine, threads: int) -> bool:
 
 
 def _by_level(
-    options: RunOptions, measured: Sample | None, alone: bool, fused: bool = False
+    problem: Problem, options: RunOptions, measured: Sample | None, alone: bool, fused: bool = False
 ) -> Tile:
     """Level after level, in groups of planes as large as the best that were ``measured``.
 
@@ -200,7 +213,7 @@ def _by_level(
         stream = measured is not None and measured.stream
     return Tile(
         "front" if fused else "level",
-        options.tile_rows or 0,
+        whole_rows(problem, options.tile_rows or 0),
         options.tile_planes or planes,
         group=options.tile_group or group,
         stream=alone and stream,

@@ -120,7 +120,7 @@ class Run(msgspec.Struct, frozen=True, dict=True):
     def form_of(self, steps: Problem) -> Problem:
         """Some of the steps in the form in which they are computed."""
         problem = steps.transpose() if self.plan.transposed else steps
-        return problem.recomputing(self.plan.recomputed)
+        return problem.recomputing(self.plan.recomputed).folding(self.plan.folded)
 
     @property
     def last(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outgrid.errors import DefinitionError
+from outgrid.folding import Folding
 from outgrid.stencil import expression as ex
 from outgrid.stencil.components import components_of
 from outgrid.stencil.expression import Access, Expression, Profile
@@ -80,7 +81,8 @@ class Stencil(msgspec.Struct, frozen=True):
     which are known by their use. A field is updated
     by at most one stage. Later stages see what earlier ones wrote; level -1 of a field may not be
     read after the stage that updates it. Temporaries that are `recomputed` are computed again where
-    they are read, except near faces: the values are the same, and so is the JSON-able form.
+    they are read, except near faces; rows may be `folded`: the values are the same, and so is the
+    JSON-able form.
     `wholes` are the names of what was declared as one, with the fields that are its components,
     where their names do not tell that. Raises DefinitionError when the parts do not fit together.
     """
@@ -92,6 +94,7 @@ class Stencil(msgspec.Struct, frozen=True):
     stages: tuple[Stage, ...]
     defaults: tuple[tuple[str, float], ...] = ()
     recomputed: tuple[str, ...] = ()
+    folded: Folding | None = None
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
@@ -246,9 +249,11 @@ class Stencil(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """sha256 in hex of the canonical JSON form: equal for equal rules, on every machine.
 
-        It differs where other temporaries are recomputed, since kernels do.
+        It differs where other temporaries are recomputed or rows folded, since kernels do.
         """
         form = self.rule | ({"recomputed": self.recomputed} if self.recomputed else {})
+        if self.folded is not None:
+            form |= {"folded": [self.folded.rows, self.folded.vector_bytes]}
         text = json.dumps(form, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 

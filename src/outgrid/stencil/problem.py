@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.errors import DefinitionError
+from outgrid.folding import Folding
 from outgrid.lines import align, format_extents
 from outgrid.markup import facts
 from outgrid.stencil.boundary import Boundary, Edges, boundary_of, by_field, edges_of
@@ -263,6 +265,12 @@ class Problem:
         """The same problem, equal to this one, which computes these temporaries again."""
         changed = copy.copy(self)
         object.__setattr__(changed, "stencil", recomputing(self.stencil, names))
+        return changed
+
+    def folding(self, how: Folding | None) -> "Problem":
+        """The same problem, equal to this one, whose rows are folded so in the window."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "stencil", msgspec.structs.replace(self.stencil, folded=how))
         return changed
 
     def transpose(self) -> "Problem":

@@ -63,7 +63,8 @@ void by_level(const Call<Stencil>& s, bool by_front) {
         const int64_t threads = s.threads;
         const int64_t many = by_front ? parts : threads;
         const int64_t cut = groups >= 4 * threads ? 1 : least(many, y1 - y0);
-        const int64_t height = (y1 - y0 + cut - 1) / cut, shares = groups * cut;
+        const int64_t height = ((y1 - y0 + cut - 1) / cut + kFold - 1) / kFold * kFold;
+        const int64_t shares = groups * cut;
         for (int64_t i = 0; i < threads; ++i) {
           const int64_t owner = (self + i) % threads;
           const int64_t begin = shares * owner / threads, end = shares * (owner + 1) / threads;

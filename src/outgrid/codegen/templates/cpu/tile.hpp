@@ -8,6 +8,7 @@
 namespace {
 
 // Rows [y0, y1) and columns [x0, x1) of a plane; x0 and x1 are multiples of kLanes, or the end.
+// Where rows are folded all of these lie between whole vectors.
 struct Tile {
   int64_t y0, y1, x0, x1;
 };
@@ -24,17 +25,18 @@ struct Way {
 // Cells outside the interior keep their value: copied from level to level like an update.
 template <class Cell>
 OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
-  for (int64_t y = c.y0; y < c.y1; ++y) {
-    std::memcpy(to + y * stride + c.x0, from + y * stride + c.x0,
-                static_cast<size_t>(c.x1 - c.x0) * sizeof(Cell));
+  for (int64_t y = c.y0; y < c.y1; y += kFold) {
+    const int64_t at = y * stride + c.x0 * kFold;
+    std::memcpy(to + at, from + at, static_cast<size_t>((c.x1 - c.x0) * kFold) * sizeof(Cell));
   }
 }
 
 // Cells of a temporary outside the interior are 0.
 template <class Cell>
 OG_INLINE void clear(Cell* to, int64_t stride, const Tile& c) {
-  for (int64_t y = c.y0; y < c.y1; ++y) {
-    std::memset(to + y * stride + c.x0, 0, static_cast<size_t>(c.x1 - c.x0) * sizeof(Cell));
+  for (int64_t y = c.y0; y < c.y1; y += kFold) {
+    std::memset(to + y * stride + c.x0 * kFold, 0,
+                static_cast<size_t>((c.x1 - c.x0) * kFold) * sizeof(Cell));
   }
 }
 

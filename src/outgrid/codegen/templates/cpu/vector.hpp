@@ -38,6 +38,22 @@ typedef Real Unaligned
 typedef Integer M __attribute__((vector_size(OG_VECTOR_BYTES)));
 typedef M Truth;  // of a comparison, lane by lane
 constexpr int64_t kLanes = OG_VECTOR_BYTES / sizeof(Real);
+
+// Rows that share a vector: it has `kAcross` cells of each of `kFold` neighbouring rows, one row
+// after the other. A group of so many rows lies in the memory of these, vector after vector.
+#ifndef OG_FOLD
+#define OG_FOLD 1
+#else
+static_assert(OG_FOLDED_BYTES == OG_VECTOR_BYTES, "rows are folded into vectors of this length");
+#endif
+constexpr int64_t kFold = OG_FOLD, kAcross = kLanes / kFold;
+
+// How many cells from the first one of a plane a cell lies.
+OG_INLINE int64_t place_of(int64_t stride, int64_t y, int64_t x) {
+  if constexpr (kFold == 1) return y * stride + x;
+  const int64_t row = y % kFold;
+  return (y - row) * stride + x / kAcross * kLanes + row * kAcross + x % kAcross;
+}
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kRegisters = 32;
 #else
@@ -307,16 +323,57 @@ OG_INLINE V cut(V a, V b, std::integer_sequence<int, I...>) {
 #endif
 }
 
+// The vector K cells of each row after `a`, cut out of it and its neighbour b.
+template <int K, int... I>
+OG_INLINE V cut_along(V a, V b, std::integer_sequence<int, I...> all) {
+  constexpr int n = kAcross, lanes = kLanes;
+  if constexpr (kFold == 1) {
+    return cut<K>(a, b, all);
+  } else {
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, (I % n + K < n ? I + K : lanes + I + K - n)...);
+#elif defined(__AVX512BW__)
+    if constexpr (n * sizeof(Real) == 16) {
+      return (V)__builtin_ia32_palignr512_mask((Longs)b, (Longs)a, 8 * sizeof(Real) * K, Longs{},
+                                               -1);
+    }
+#endif
+#if !defined(__clang__)
+    return __builtin_shuffle(a, b, M{(I % n + K < n ? I + K : lanes + I + K - n)...});
+#endif
+  }
+}
+
+constexpr int whole_of(int k, int n) { return k >= 0 ? k / n : -((n - 1 - k) / n); }
+
 // The same of the middle one of neighbours. It may lie beyond the nearest ones where vectors are
 // short, so some are kept on either side.
 template <int K, int Count>
 OG_INLINE V shifted(const V (&at)[Count]) {
-  constexpr int n = kLanes, whole = K >= 0 ? K / n : -((-K + n - 1) / n), rest = K - whole * n;
+  constexpr int whole = whole_of(K, kAcross), rest = K - whole * int(kAcross);
   constexpr int first = Count / 2 + whole;
   if constexpr (rest == 0) {
     return at[first];
   } else {
-    return cut<rest>(at[first], at[first + 1], std::make_integer_sequence<int, n>{});
+    return cut_along<rest>(at[first], at[first + 1], std::make_integer_sequence<int, kLanes>{});
+  }
+}
+
+// The vector so many rows and columns from the one at p, in folded rows.
+template <int Row, int Column, class Cell>
+OG_INLINE V load_at(const Cell* p, int64_t stride) {
+  constexpr int across = whole_of(Column, kAcross), along = Column - across * int(kAcross);
+  constexpr int groups = whole_of(Row, kFold), rows = Row - groups * int(kFold);
+  constexpr auto all = std::make_integer_sequence<int, kLanes>{};
+  const Cell* const from = p + groups * kFold * stride + across * kLanes;
+  if constexpr (along != 0) {
+    constexpr int near = across * int(kAcross);
+    return cut_along<along>(load_at<Row, near>(p, stride),
+                            load_at<Row, near + int(kAcross)>(p, stride), all);
+  } else if constexpr (rows != 0) {
+    return cut<rows * int(kAcross)>(load(from), load(from + kFold * stride), all);
+  } else {
+    return load(from);
   }
 }
 
@@ -340,10 +397,10 @@ OG_INLINE void read(V (&v)[N], const Cell* p, const V (&near)[Near]) {
   }
 }
 
-// Lanes x, x + 1, ... of a row that lie in [first, last).
+// Columns x, x + 1, ... of a vector that lie in [first, last).
 template <int... I>
 OG_INLINE M lanes(std::integer_sequence<int, I...>) {
-  return M{I...};
+  return M{(I % int(kAcross))...};
 }
 OG_INLINE M within(int64_t x, int64_t first, int64_t last) {
   const M lane = lanes(std::make_integer_sequence<int, kLanes>{});

@@ -37,7 +37,7 @@ OG_INLINE void visit(const Call<Stencil>& s, const int64_t* at, int64_t t, int s
   const int64_t first = turned(s.row_period, at[2], c.y0);
   for (int64_t z = turned(s.period, at[1], z0); z >= z0 && z < z1; z += planes) {
     for (int64_t y = first; y >= c.y0 && y < c.y1; y += rows) {
-      each(plane_of<Cell>(s, at[0], s.base + t, z)[y * s.row_stride + at[3]]);
+      each(plane_of<Cell>(s, at[0], s.base + t, z)[place_of(s.row_stride, y, at[3])]);
     }
   }
 }
@@ -62,19 +62,20 @@ template <class Cell>
 OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
   V a{}, b{}, d{}, e{};  // chains that do not wait for each other
   Real rest = 0;
-  for (int64_t y = c.y0; y < c.y1; ++y) {
+  const int64_t end = c.x1 * kFold;
+  for (int64_t y = c.y0; y < c.y1; y += kFold) {
     const Cell* row = plane + y * stride;
-    int64_t x = c.x0;
-    for (; x + 4 * kLanes <= c.x1; x += 4 * kLanes) {
+    int64_t x = c.x0 * kFold;
+    for (; x + 4 * kLanes <= end; x += 4 * kLanes) {
       const V va = load(row + x), vb = load(row + x + kLanes);
       const V vd = load(row + x + 2 * kLanes), ve = load(row + x + 3 * kLanes);
       a += va - va, b += vb - vb, d += vd - vd, e += ve - ve;
     }
-    for (; x + kLanes <= c.x1; x += kLanes) {
+    for (; x + kLanes <= end; x += kLanes) {
       const V v = load(row + x);
       a += v - v;
     }
-    for (; x < c.x1; ++x) rest += Real(row[x] - row[x]);
+    for (; x < end; ++x) rest += Real(row[x] - row[x]);
   }
   const V sum = (a + b) + (d + e);
   for (int64_t l = 0; l < kLanes; ++l) rest += sum[l];
@@ -92,15 +93,15 @@ void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, 
       const Cell* plane = plane_of<Cell>(s, field, s.base + t, z);
       if (all_finite(plane, s.row_stride, c)) continue;
       for (int64_t y = c.y0; y < c.y1; ++y) {
-        const Cell* row = plane + y * s.row_stride;
+        auto cell = [&](int64_t x) { return plane[place_of(s.row_stride, y, x)]; };
         int64_t x = c.x0;
-        while (x < c.x1 && row[x] - row[x] == 0) ++x;
+        while (x < c.x1 && cell(x) - cell(x) == 0) ++x;
         if (x == c.x1) continue;
         int64_t place = (t - 1) * Stencil::kStages + stage;
         place = place * s.planes + unturned(s.period, z);
         place = place * (s.row_period > 0 ? s.row_period : s.rows) + unturned(s.row_period, y);
         place = (place * s.columns + x) * Stencil::kFields + field;
-        place = 2 * place + (row[x] != row[x]);
+        place = 2 * place + (cell(x) != cell(x));
         int64_t now = __atomic_load_n(s.broken, __ATOMIC_RELAXED);
         while (place < now && !__atomic_compare_exchange_n(s.broken, &now, place, true,
                                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
@@ -193,8 +194,20 @@ void keep(const Call<Stencil>& s, const Snapshot& kept, int64_t frames, int64_t 
       for (int64_t y = from(kept.y, begin - turn); y < stop; y += kept.y.step) {
         const int64_t rows = planes * kept.y.count() + (y - kept.y.first) / kept.y.step;
         const int64_t cells = rows * kept.x.count() + (x0 - kept.x.first) / kept.x.step;
-        const Cell* row = plane + (y + turn) * s.row_stride + x0;
-        parcel.put(kept.offset + cells * sizeof(Kept), row, count, kept.x.step);
+        int64_t at = kept.offset + cells * sizeof(Kept);
+        auto put = [&](int64_t x, int64_t n) {
+          const Cell* from = plane + place_of(s.row_stride, y + turn, x);
+          parcel.put(at, from, n, kept.x.step);
+          at += n * sizeof(Kept);
+        };
+        if constexpr (kFold == 1) {
+          put(x0, count);
+        } else {  // as many as lie side by side
+          for (int64_t x = x0, next; x < x1; x = next) {
+            next = kept.x.step > 1 ? x + kept.x.step : least(x1, x / kAcross * kAcross + kAcross);
+            put(x, kept.x.step > 1 ? 1 : next - x);
+          }
+        }
       }
     }
   }

@@ -1,0 +1,68 @@
+"""Whether a problem may be computed in folded rows, and in how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from outgrid.folding import Folding
+from outgrid.numbers import item_bytes
+from outgrid.stencil.boundary import STORED
+from outgrid.stencil.region import regional
+
+if TYPE_CHECKING:
+    from outgrid.stencil.problem import Problem
+
+__all__ = ["folding_of", "why_not_folded"]
+
+LINE_BYTES = 64
+MOST_ROWS = 4
+LEAST_COLUMNS = 2  # cells of a row in a vector
+
+
+def folding_of(problem: Problem, vector_bytes: int) -> Folding | None:
+    """How rows of a problem are folded on a processor with such vectors, None if they are not.
+
+    In as many rows as the stencil reads beyond the updated one, since edges of tiles and fixed
+    layers lie between folded rows.
+    """
+    rows = 1
+    lanes = vector_bytes // item_bytes(problem.dtype)
+    reach = problem.stencil.radius[1] if problem.ndim == 3 else 0
+    while 2 * rows <= min(reach, MOST_ROWS, lanes // LEAST_COLUMNS):
+        rows *= 2
+    folding = Folding(rows, vector_bytes)
+    return folding if rows > 1 and not why_not_folded(problem, folding) else None
+
+
+def why_not_folded(problem: Problem, folding: Folding) -> str:
+    """Why rows of a problem cannot be folded so, in words; empty where they can."""
+    return next(_reasons(problem, folding), "")
+
+
+def _reasons(problem: Problem, folding: Folding) -> Iterator[str]:
+    stencil, edges = problem.stencil, problem.edges
+    if problem.ndim != 3:
+        yield "a plane of a grid in 2-D is one row"
+        return
+    if problem.dtypes:
+        yield "fields of other types have vectors of their own"
+    if regional(stencil) or stencil.recomputed:
+        yield "rows are updated in parts"
+    if stencil.reductions:
+        yield "reductions are made row by row"
+    if any(profile.axis > 0 for profile in stencil.profiles):
+        yield "profiles along rows and columns are not folded"
+    for axis, name in ((1, "y"), (2, "x")):
+        if any(edges.rule(field.name, axis) != (STORED, STORED) for field in stencil.fields):
+            yield f"beyond the faces of {name} there are images of cells"
+    if any(any(edges.odd(axis)) for axis in range(3)):
+        yield "images change their sign"
+    rows, (low, high) = folding.rows, edges.layers[1]
+    if problem.shape[1] % rows or low % rows or high % rows:
+        yield (
+            f"{problem.shape[1]} rows, of which {low} and {high} are fixed, are not whole groups "
+            f"of {rows}"
+        )
+    if problem.shape[2] * item_bytes(problem.dtype) % LINE_BYTES:
+        yield f"rows of {problem.shape[2]} cells are not whole lines of a cache"
