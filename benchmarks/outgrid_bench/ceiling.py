@@ -28,11 +28,13 @@ from outgrid.parts import (
     Tile,
     Window,
     accesses,
+    folding_of,
     load_kernel,
     mask_fields,
     plan,
     ring_count,
     row_groups,
+    vector_bytes,
 )
 from outgrid.units import parse_bytes
 from outgrid_bench.workloads import Case
@@ -154,6 +156,7 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
     """1e9 updates per second of all cores on boxes in cache ``level``, and the shape of one."""
     box = ceiling_box(around(case)[0], level_bytes(machine, level))
     problem, (planes, *others) = around(case, box)
+    problem = problem.folding(folding_of(problem, vector_bytes()))
     rows = others[0] if others else range(1)
     kernel = Kernel.of(load_kernel(problem).library, problem, CALL_STEPS)
     resident = _resident(problem, machine)

@@ -71,7 +71,8 @@ def in_memory(
 def calibrated(problem: Problem, options: RunOptions) -> None:
     """Have the kernel measured, as a long run does before it plans, also for a short one."""
     machine = known_machine(options.out)
-    calibration(problem, options, machine, load_kernel(problem))
+    for form in pipeline.forms(problem, options)[:1]:
+        calibration(form, options, machine, load_kernel(form))
 
 
 def update_rate(record: Record) -> float:

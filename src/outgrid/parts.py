@@ -5,7 +5,7 @@ measurements in `benchmarks/`. What stands here may change from one version to t
 change log says so; what stands neither here nor in `outgrid` changes without a word.
 """
 
-from outgrid.build.compiler import build, find_compiler
+from outgrid.build.compiler import build, find_compiler, vector_bytes
 from outgrid.codegen.cuda import generate_cuda
 from outgrid.codegen.kernel import generate, row_groups
 from outgrid.codegen.masks import mask_fields
@@ -45,6 +45,7 @@ from outgrid.runs.zarr import leave_group
 from outgrid.stencil.catalog import lookup, resolve
 from outgrid.stencil.definition import Definition
 from outgrid.stencil.expression import accesses
+from outgrid.stencil.folded import folding_of
 from outgrid.stencil.initial import InitialExpression, evaluate
 from outgrid.stencil.model import Stencil
 from outgrid.stencil.symbol import AXES, FieldSymbol, Operand, Symbol
@@ -88,6 +89,7 @@ __all__ = [
     "evaluate",
     "fill",
     "find_compiler",
+    "folding_of",
     "generate",
     "generate_cuda",
     "lay_out",
@@ -109,5 +111,6 @@ __all__ = [
     "tile_levels",
     "tile_of",
     "tile_slope",
+    "vector_bytes",
     "world",
 ]

@@ -76,7 +76,8 @@ def plan(
     def mine(remote: Borrowed | None) -> Plan:
         machine = known_machine(sharing.scratch())
         with inputs:
-            planning = Planning.of(sharing, machine, begin, *known, vector_bytes())
+            shares, uncopied = known
+            planning = Planning.of(sharing, machine, begin, shares, uncopied, vector_bytes())
             settled = planning.settled(problem)
             chosen = planning.first(settled.problem)
         folders = folders_to_make(sharing.options)
@@ -191,8 +192,9 @@ def _road(
     machine = known_machine(sharing.scratch(durable))
     shares = sampled(problem, inputs, durable)
     uncopied = copied(problem, inputs, sharing, durable)
-    known = {"shares": shares, "copied": uncopied, "vector_bytes": vector_bytes()}
-    planning = Planning.of(sharing, machine, **known)
+    planning = Planning.of(
+        sharing, machine, shares=shares, copied=uncopied, vector_bytes=vector_bytes()
+    )
     settled = planning.settled(problem, durable)
     problem, planning = settled.problem, planning.going_on(settled.problem, durable)
     chosen = planning.first(problem)

@@ -169,10 +169,11 @@ class Window(Rings):
     def views(self, move: Move, which: slice = slice(None)) -> list[np.ndarray]:
         """The rows of ``move``, plane by plane, as arrays on the window's own memory.
 
-        Of all its planes, or of those ``which`` of them. Folded rows are copies.
+        Of all its planes, or of those ``which`` of them. Of folded rows they are copies.
         """
-        addresses = self.addresses(move)[which].tolist()
-        return [self._rows(move.field, move.ring, at, len(move.rows)) for at in addresses]
+        addresses, folded = self.addresses(move)[which].tolist(), self._plan.folded
+        rows = (self._rows(move.field, move.ring, at, len(move.rows)) for at in addresses)
+        return [part if folded is None else unfolded(part, folded) for part in rows]
 
     def some_set(self, move: Move) -> NDArray[np.bool_]:
         """Of each plane of ``move``, whether one of a few values in it is not +0."""
@@ -189,7 +190,7 @@ class Window(Rings):
         return found
 
     def slots(self, field: str, index: int) -> list[np.ndarray]:
-        """All slots of a ring as arrays on the window's own memory."""
+        """All slots of a ring as arrays on the window's own memory, rows as they lie there."""
         ring = self._rings[field, index]
         addresses = self._tables[field, index][: ring.planes].tolist()
         return [self._rows(field, index, at, self._plan.layout.window_rows) for at in addresses]
@@ -197,9 +198,6 @@ class Window(Rings):
     def _rows(self, field: str, index: int, address: int, rows: int) -> np.ndarray:
         (buffer, dtype), columns = self._memory[field, index], self._plan.columns
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
-        folded = self._plan.folded
-        if folded is not None:
-            cells = unfolded(cells.reshape(rows, columns), folded)
         return cells.reshape(rows, columns)[:, : self._plan.schedule.shape[-1]]
 
     def fill(self, noise: np.random.Generator, zero: Container[str] = ()) -> None:

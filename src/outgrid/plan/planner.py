@@ -62,6 +62,8 @@ def plan(
         chosen = _whole(request, begin)
     stencil = problem.stencil
     form = {"recomputed": stencil.recomputed, "folded": stencil.folded}
+    if stencil.folded is not None:
+        form["notes"] = (*chosen.notes, f"folded: {stencil.folded.rows} rows share each vector")
     return replace(chosen, **form, transposed=problem.transposed)
 
 
