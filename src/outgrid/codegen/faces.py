@@ -108,7 +108,9 @@ class Faces:
         """Vectors before ``head`` and from ``tail`` on need more than a plain load and store."""
         reach = self.reach()
         low, high = (f" + {reach[0]}" if reach[0] else ""), (f" - {reach[1]}" if reach[1] else "")
-        yield f"  const int64_t head = least((first{low} + kAcross - 1) / kAcross * kAcross, c.x1);"
+        head = "begin" if self.names.ragged else "head"
+        inside = f"(first{low} + kAcross - 1) / kAcross * kAcross"
+        yield f"  const int64_t {head} = least({inside}, c.x1);"
         yield f"  const int64_t tail = most(0, least((last{high}) / kAcross * kAcross, c.x1));"
 
     def reach(self) -> list[int]:

@@ -161,4 +161,8 @@ def _each_row(update: Update) -> Iterator[str]:
     yield "  for (int64_t y = c.y0; y < c.y1; y += kFold) {"
     yield "    const int64_t row = y * stride;"
     yield from update.statements.row_settings(update.carrying.left)
+    if update.names.ragged:
+        yield "    inner = rows_within(y, kLowY, s.rows - kHighY);"
+        yield "    const bool whole = y >= kLowY && y + kFold <= s.rows - kHighY;"
+        yield "    const int64_t head = whole ? begin : c.x1;"
     yield "    int64_t x = c.x0;"

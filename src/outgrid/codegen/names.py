@@ -81,6 +81,9 @@ class Names:
         self.profiles = tuple(profile.name for profile in stencil.profiles)
         self.radius = stencil.radius
         self.folded = stencil.folded
+        # Whether folded rows share vectors with fixed ones.
+        rows = self.folded.rows if self.folded is not None else 1
+        self.ragged = stencil.ndim == 3 and any(n % rows for n in self.edges.layers[1])
         self.uniform = self._uniform_nodes()
         used = {node.name for node in self._nodes() if isinstance(node, Operation)}
         self.elementary = bool(used & ELEMENTARY)

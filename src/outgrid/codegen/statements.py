@@ -186,7 +186,7 @@ class Statements:
         """The value of a profile for the vector at x, or another one of a block."""
         name = f"g{self.names.profiles.index(profile.name)}"
         if profile.axis == self.names.stencil.ndim - 1:
-            return f"load({name} + x{vector})"
+            return f"{'load' if vector else 'along_row'}({name} + x{vector})"
         return f"{name}_{profile.offset}"
 
     def profiles(self, work: Work) -> Iterator[str]:
@@ -208,7 +208,7 @@ class Statements:
         for profile in self._used_profiles(work):
             if 0 < profile.axis < self.names.stencil.ndim - 1:
                 pointer = f"g{self.names.profiles.index(profile.name)}"
-                yield f"    {self.profile(profile)} = all({pointer}[y]);"
+                yield f"    {self.profile(profile)} = along_column({pointer} + y);"
 
     def row_settings(self, work: Work) -> Iterator[str]:
         yield from self.profile_settings(work)

@@ -117,6 +117,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             "  const int64_t first = kLowX, last = s.columns - kHighX;",
             *self.faces.ends(),
             *self.carrying.begun(self.inputs, self.name),
+            *["  M inner;"] * self.names.ragged,
             *loop,
             "}",
             "",
@@ -226,7 +227,8 @@ class Update(msgspec.Struct, frozen=True, dict=True):
                 results.append((assignment.field, values[assignment.expression]))
             yield from self.carrying.stores(values, carried)
             yield "if constexpr (edge.value) {"
-            yield "  const M in = within(x, first, last);"
+            inner = " & inner" if self.names.ragged else ""
+            yield f"  const M in = within(x, first, last){inner};"
             for field, value in results:
                 kept = self.statements.kept(field, self.inputs, plane, "i")
                 yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"

@@ -23,13 +23,13 @@ LEAST_COLUMNS = 2  # cells of a row in a vector
 def folding_of(problem: Problem, vector_bytes: int) -> Folding | None:
     """How rows of a problem are folded on a processor with such vectors, None if they are not.
 
-    In as many rows as the stencil reads beyond the updated one, since edges of tiles and fixed
-    layers lie between folded rows.
+    In as many rows as the stencil reads beyond the updated one, or one more, since edges of tiles
+    lie between folded rows.
     """
     rows = 1
     lanes = vector_bytes // item_bytes(problem.dtype)
     reach = problem.stencil.radius[1] if problem.ndim == 3 else 0
-    while 2 * rows <= min(reach, MOST_ROWS, lanes // LEAST_COLUMNS):
+    while rows < reach and 2 * rows <= min(MOST_ROWS, lanes // LEAST_COLUMNS):
         rows *= 2
     folding = Folding(rows, vector_bytes)
     return folding if rows > 1 and not why_not_folded(problem, folding) else None
@@ -51,18 +51,12 @@ def _reasons(problem: Problem, folding: Folding) -> Iterator[str]:
         yield "rows are updated in parts"
     if stencil.reductions:
         yield "reductions are made row by row"
-    if any(profile.axis > 0 for profile in stencil.profiles):
-        yield "profiles along rows and columns are not folded"
     for axis, name in ((1, "y"), (2, "x")):
         if any(edges.rule(field.name, axis) != (STORED, STORED) for field in stencil.fields):
             yield f"beyond the faces of {name} there are images of cells"
     if any(any(edges.odd(axis)) for axis in range(3)):
         yield "images change their sign"
-    rows, (low, high) = folding.rows, edges.layers[1]
-    if problem.shape[1] % rows or low % rows or high % rows:
-        yield (
-            f"{problem.shape[1]} rows, of which {low} and {high} are fixed, are not whole groups "
-            f"of {rows}"
-        )
+    if problem.shape[1] % folding.rows:
+        yield f"{problem.shape[1]} rows are not whole groups of {folding.rows}"
     if problem.shape[2] * item_bytes(problem.dtype) % LINE_BYTES:
         yield f"rows of {problem.shape[2]} cells are not whole lines of a cache"

@@ -28,8 +28,11 @@ OG_INLINE void level(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, i
     const int64_t lowest = streamed(s, z1 - 1);
     z1 = lowest + z1 - z0, z0 = lowest;
   }
-  const int64_t a = least(most(c.y0, Stencil::kLowY), c.y1);
-  const int64_t b = most(least(c.y1, s.rows - Stencil::kHighY), a);
+  // Folded rows of which some are fixed are updated, and keep these.
+  const int64_t inner = Stencil::kLowY / kFold * kFold;
+  const int64_t outer = (s.rows - Stencil::kHighY + kFold - 1) / kFold * kFold;
+  const int64_t a = least(most(c.y0, inner), c.y1);
+  const int64_t b = most(least(c.y1, outer), a);
   if constexpr (Stencil::kReductions > 0) {
     const int64_t own_z0 = most(most(z0, Stencil::kLowZ), s.own_z0);
     const int64_t own_z1 = least(least(z1, s.planes - Stencil::kHighZ), s.own_z1);

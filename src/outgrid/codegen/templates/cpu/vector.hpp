@@ -397,6 +397,37 @@ OG_INLINE void read(V (&v)[N], const Cell* p, const V (&near)[Near]) {
   }
 }
 
+// Lanes of folded rows y, y + 1, ... that lie in [first, last).
+template <int... I>
+OG_INLINE M row_lanes(std::integer_sequence<int, I...>) {
+  return M{(I / int(kAcross))...};
+}
+OG_INLINE M rows_within(int64_t y, int64_t first, int64_t last) {
+  const M lane = row_lanes(std::make_integer_sequence<int, kLanes>{});
+  return (lane >= static_cast<Integer>(most(first - y, 0))) &
+         (lane < static_cast<Integer>(most(least(last - y, kFold), 0)));
+}
+
+// What a vector has of a profile along rows, from its first column on, and of one along columns,
+// from its first row on.
+template <int... I>
+OG_INLINE V repeated(V a, std::integer_sequence<int, I...>) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, a, (I % int(kAcross))...);
+#else
+  return __builtin_shuffle(a, M{(I % int(kAcross))...});
+#endif
+}
+OG_INLINE V along_row(const Real* g) {
+  if constexpr (kFold == 1) return load(g);
+  return repeated(load(g), std::make_integer_sequence<int, kLanes>{});
+}
+OG_INLINE V along_column(const Real* g) {
+  V v = all(*g);
+  for (int64_t l = kAcross; l < kLanes; ++l) v[l] = g[l / kAcross];
+  return v;
+}
+
 // Columns x, x + 1, ... of a vector that lie in [first, last).
 template <int... I>
 OG_INLINE M lanes(std::integer_sequence<int, I...>) {
