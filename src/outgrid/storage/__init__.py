@@ -6,7 +6,6 @@ from typing import Any
 
 from outgrid.errors import UsageError
 from outgrid.storage.base import (
-    Folding,
     Habits,
     Layout,
     NewField,
@@ -44,7 +43,6 @@ __all__ = [
     "BesideStore",
     "Completion",
     "DirectStore",
-    "Folding",
     "Frame",
     "GivenStore",
     "Habits",

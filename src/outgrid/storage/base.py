@@ -14,13 +14,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import DTypeLike, NDArray
 
+from outgrid.folding import Folding
 from outgrid.formats.npy import Header
 from outgrid.seal import Seal
 
 __all__ = [
     "NATURAL",
     "FoldedRows",
-    "Folding",
     "Habits",
     "LaidOut",
     "Layout",
@@ -52,17 +52,6 @@ FoldedRows = tuple[int, int, int]
 NATURAL: FoldedRows = (1, 0, 0)  # row after row
 
 FOLDED_ROW_BYTES = 64  # of which rows that are folded are multiples
-
-
-class Folding(msgspec.Struct, frozen=True):
-    """Rows that share vectors: each of `rows` neighbours has an equal part of `vector_bytes`.
-
-    A vector has the part of the first row, then that of the second, and so on; the next vector has
-    the next part of each. Groups of so many rows lie one behind the other.
-    """
-
-    rows: int
-    vector_bytes: int
 
 
 class Planes(msgspec.Struct, frozen=True, eq=False):
