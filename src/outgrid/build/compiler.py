@@ -243,12 +243,17 @@ def processor() -> tuple[str, ...]:
 
 
 def vector_bytes() -> int:
-    """Bytes of the vectors that kernels compute with: 64, or 0 where they are shorter."""
+    """Bytes of the vectors that kernels compute with: 64, or 0 where they are shorter.
+
+    Or where the compiler does not say: what is wrong with it is told when it compiles.
+    """
     try:
         compiler = find_compiler()
     except BuildError:  # what another one has left may be here
         return 64 if " avx512bw " in f"{_processor()} " else 0
-    return 64 if defines(compiler.command, compiler.flags, "__AVX512BW__") else 0
+    with suppress(BuildError):
+        return 64 if defines(compiler.command, compiler.flags, "__AVX512BW__") else 0
+    return 0
 
 
 def _processor() -> str:

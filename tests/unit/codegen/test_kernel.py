@@ -453,7 +453,7 @@ def test_masks_are_folded_in_where_rows_are_those_of_the_grid(monkeypatch):
     rule = stencil(ndim=3)(masked).trace(3)
     initial = {"u": 0.0, "kind": 0.0}
     problem = Problem(rule, (14, 21, 70), "float32", 6, boundary="periodic", initial=initial)
-    assert "folded" not in generate(problem.stencil, problem.dtype, problem.edges, {})
+    assert "void folded_" not in generate(problem.stencil, problem.dtype, problem.edges, {})
 
 
 def expressions_of(rule):

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outgrid.execute.packing import packed
+from outgrid.folding import Folding
 from outgrid.native import Buffer, as_array
 from outgrid.seal import Seal
 from outgrid.storage import (
     BesideStore,
     DirectStore,
-    Folding,
     GivenStore,
     MemoryStore,
     NewField,
