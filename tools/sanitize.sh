@@ -58,15 +58,15 @@ pass address address,undefined "$libraries" \
     tests/conformance/test_stores.py -k 'not shuffled' >"$folder/stores.log" 2>&1 &
 stores=$!
 pass address address,undefined "$libraries" \
-    tests/property/test_queue.py tests/unit/test_native.py tests/unit/remote/test_remote.py \
-    tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py \
+    tests/property/test_queue.py tests/property/test_folding.py tests/unit/test_native.py tests/unit/remote/test_remote.py \
+    tests/unit/storage/test_sums.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py tests/unit/storage/test_folding.py \
     tests/unit/codegen/test_kernel.py::test_a_reach_along_x_beyond_the_guard_of_the_window_is_refused \
     tests/unit/codegen/test_kernel.py::test_what_is_computed_ahead_reads_within_the_guard_of_the_window \
     tools/sanitize/test_streams.py >"$folder/address.log" 2>&1 &
 address=$!
 status=0
 pass thread thread "$(library libtsan.so) $(library libstdc++.so.6)" \
-    tests/unit/test_native.py tests/unit/remote/test_remote.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py \
+    tests/unit/test_native.py tests/unit/remote/test_remote.py tests/unit/storage/test_outlet.py tests/unit/storage/test_packed.py tests/unit/storage/test_folding.py \
     tools/sanitize/test_streams.py || status=$?
 wait $stores || status=$?
 wait $address || status=$?
