@@ -162,10 +162,9 @@ class Planning(msgspec.Struct, frozen=True):
         return replace(rows, told=(*axis.told, *form.told, *rows.told))
 
     def _folded(self, problem: Problem, durable: Durable | None = None) -> Settled:
-        """The problem with folded rows, where these are possible and whole planes fit.
+        """The problem with folded rows, where these are possible and some of them fit.
 
-        In strips of rows that are not folded planes may take less time. Raises UsageError where
-        folded rows are asked for and cannot be had.
+        Raises UsageError where folded rows are asked for and cannot be had.
         """
         asked = self.options.fold
         how = folding_of(problem, self.vector_bytes)
@@ -176,19 +175,10 @@ class Planning(msgspec.Struct, frozen=True):
         other = problem.folding(how)
         if asked == "always":
             return Settled(other)
-        found = self._rates_of(problem, other)
-        try:
-            folded = self._choose(other, found[1])
-        except InfeasiblePlan:
-            return Settled(problem)
-        if folded.schedule.resident:
-            return Settled(other)
         with suppress(InfeasiblePlan):
-            whole = self._choose(problem, found[0])
-            parts = whole.schedule.cutting.trips(whole.depth)
-            if parts > 1 and whole.predicted_seconds < folded.predicted_seconds:
-                return Settled(problem)
-        return Settled(other)
+            self._choose(other, *self._rates_of(other))
+            return Settled(other)
+        return Settled(problem)
 
     def _why_not_folded(
         self, problem: Problem, how: Folding | None, durable: Durable | None
@@ -199,8 +189,8 @@ class Planning(msgspec.Struct, frozen=True):
             return "it is not wanted"
         if self.shared or options.device != "cpu" or options.tier not in (AUTO, "direct", "memory"):
             return "rows are folded in windows of one process, in front of files"
-        if SCHEMES[options.scheme or DEFAULT.name].blocks or options.strip_rows or options.in_place:
-            return "blocks, strips and rings in files have rows that are not folded"
+        if SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place:
+            return "rows of blocks, and of rings in files, are not folded"
         if durable is not None and any(share.manifest.cut for share in durable.shares):
             return "the run was begun in strips"
         if not self.vector_bytes:
@@ -208,6 +198,8 @@ class Planning(msgspec.Struct, frozen=True):
         if how is None:
             reason = why_not_folded(problem, Folding(2, self.vector_bytes))
             return reason or "it reads less than two rows beyond a cell"
+        if (options.strip_rows or 0) % how.rows:
+            return f"strips of {options.strip_rows} rows are not whole groups of {how.rows}"
         return ""
 
     def _of_temporaries(self, problem: Problem, durable: Durable | None = None) -> Settled:

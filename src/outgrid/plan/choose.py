@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from outgrid.errors import UsageError
 from outgrid.plan.candidate import Candidate, level_of, sized
 from outgrid.plan.request import Request
+from outgrid.plan.schedule.lifetime import row_unit
 from outgrid.plan.sweeps import deepest_of_split
 from outgrid.plan.tables import SWEEP_BYTES, unfinished_bytes
+from outgrid.plan.tiling import whole_rows
 from outgrid.tiers import PASSING_TIERS
 
 # Slabs are sized in bytes per field: below, requests get small; above, memory is better spent on
@@ -166,6 +168,8 @@ class Choice:
         kept_bytes = 0 if accelerator else unfinished_bytes(self.problem, depth, slab, 1.0)
         row_bytes += kept_bytes // rows
         height = (room - self.request.table_bytes(depths, 1)) // row_bytes - beside
+        unit = row_unit(self.problem.stencil)
+        height -= height % unit
         # A pitch is rounded up to whole sectors, and an odd number of them.
         while height > 0:
             strips = sizing.strips(depth, height)
@@ -173,18 +177,18 @@ class Choice:
             tables = self.request.table_bytes(depths, strips.count(depth))
             if window + tables + kept_bytes * height // rows <= room:
                 break
-            height -= 1
+            height -= unit
         least = self.least_height(depth)
         if height < least:
             return None
         total = self.problem.shape[1]
         total += 0 if sizing.across.periodic else sizing.strips(depth, height).lean(depth)
-        return max(least, -(-total // -(-total // height)))
+        return max(least, whole_rows(self.problem, -(-total // -(-total // height))))
 
     def least_height(self, depth: int) -> int:
         """Rows of the thinnest strips."""
         strips = self.sizing.strips(depth, 1)
-        return max(1, strips.beside(depth) if strips.circle else 1)
+        return max(row_unit(self.problem.stencil), strips.beside(depth) if strips.circle else 1)
 
     def residencies(self) -> tuple[bool, ...]:
         if self.request.part is not None:

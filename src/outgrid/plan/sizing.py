@@ -115,9 +115,8 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def can_cut(self) -> bool:
-        """Whether planes may pass in strips: those of a whole grid, in 3-D, not folded."""
-        folded = self.problem.stencil.folded is not None
-        return self.problem.ndim == 3 and self.domain.subgrid.ranks == 1 and not folded
+        """Whether planes may pass in strips: those of a whole grid, in 3-D."""
+        return self.problem.ndim == 3 and self.domain.subgrid.ranks == 1
 
     def strips(self, depth: int, height: int | None = None) -> Strips:
         """Strips of ``height`` rows, or whole planes, for sweeps of up to ``depth`` steps."""

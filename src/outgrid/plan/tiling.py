@@ -14,7 +14,7 @@ from outgrid.plan.calibration import Calibration, Sample
 from outgrid.plan.cost import rates, waiting_share
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import MOST_GROUP, Tile
-from outgrid.plan.schedule.lifetime import dependences
+from outgrid.plan.schedule.lifetime import dependences, row_unit
 from outgrid.plan.schedule.skew import Slope, solve_both_ways
 from outgrid.stencil.boundary import Edges
 from outgrid.stencil.model import Stencil
@@ -39,11 +39,6 @@ def tile_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slop
     reads = dependences(stencil, edges, axis=1)
     unit = row_unit(stencil) if stencil.ndim == 3 else LINE_BYTES // ITEM_BYTES[dtype]
     return solve_both_ways(reads.stages, reads.readings, reads.writings, unit)
-
-
-def row_unit(stencil: Stencil) -> int:
-    """Rows between which edges of tiles and bands may lie."""
-    return stencil.folded.rows if stencil.folded is not None else 1
 
 
 def column_slope(stencil: Stencil, dtype: str, edges: Edges | None = None) -> Slope:

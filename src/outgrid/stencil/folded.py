@@ -24,15 +24,19 @@ def folding_of(problem: Problem, vector_bytes: int) -> Folding | None:
     """How rows of a problem are folded on a processor with such vectors, None if they are not.
 
     In as many rows as the stencil reads beyond the updated one, or one more, since edges of tiles
-    lie between folded rows.
+    lie between folded rows; in less where the grid has not whole groups of so many.
     """
     rows = 1
     lanes = vector_bytes // item_bytes(problem.dtype)
     reach = problem.stencil.radius[1] if problem.ndim == 3 else 0
     while rows < reach and 2 * rows <= min(MOST_ROWS, lanes // LEAST_COLUMNS):
         rows *= 2
-    folding = Folding(rows, vector_bytes)
-    return folding if rows > 1 and not why_not_folded(problem, folding) else None
+    while rows > 1:
+        folding = Folding(rows, vector_bytes)
+        if not why_not_folded(problem, folding):
+            return folding
+        rows //= 2
+    return None
 
 
 def why_not_folded(problem: Problem, folding: Folding) -> str:

@@ -34,15 +34,19 @@ class Lifetime(msgspec.Struct, frozen=True):
 
 
 class Dependences(msgspec.Struct, frozen=True):
-    """What the stages of a stencil read and write along the streamed axis."""
+    """What the stages of a stencil read and write along an axis.
+
+    What follows from them is in whole units of ``unit`` cells, and so are readings.
+    """
 
     stages: int
     readings: tuple[Reading, ...]
     writings: tuple[Writing, ...]
+    unit: int = 1
 
     def skew(self) -> Skew:
         """The smallest skew, shifted so that no plane is needed before the front reaches it."""
-        skew = solve(self.stages, self.readings, self.writings)
+        skew = solve(self.stages, self.readings, self.writings, self.unit)
         earliest = min(skew.per_step + skew.shifts[r.reader] - r.high for r in self.readings)
         late = max(0, -earliest)
         return Skew(skew.per_step, tuple(shift + late for shift in skew.shifts))
@@ -64,7 +68,7 @@ class Dependences(msgspec.Struct, frozen=True):
     def halo(self) -> Halo:
         """What a part of the grid needs beyond the planes that it makes."""
         least = max(0, *(max(-read.low, read.high) for read in self.readings))
-        return solve_halo(self.stages, self.readings, self.writings, least)
+        return solve_halo(self.stages, self.readings, self.writings, least, self.unit)
 
 
 @lru_cache(maxsize=1024)
@@ -94,8 +98,9 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
     Without ``edges`` all faces are fixed.
 
     A fixed cell reads its own level one step back. A mirror turns what is read beyond a face
-    round, to no larger a distance on either side.
+    round, to no larger a distance on either side. Folded rows are read as whole groups.
     """
+    unit = row_unit(stencil) if axis == 1 else 1
     readings: list[Reading] = []
     writings: list[Writing] = []
     for number, stage in enumerate(stencil.stages):
@@ -113,8 +118,14 @@ def dependences(stencil: Stencil, edges: Edges | None = None, axis: int = 0) -> 
         for (name, version), (low, high) in reach.items():
             if edges is not None and edges.mirrored(name, axis):
                 low, high = min(low, -high), max(high, -low)
+            low, high = low // unit * unit, -(-high // unit) * unit
             readings.append(Reading(number, name, version, low, high))
-    return Dependences(len(stencil.stages), tuple(readings), tuple(writings))
+    return Dependences(len(stencil.stages), tuple(readings), tuple(writings), unit)
+
+
+def row_unit(stencil: Stencil) -> int:
+    """Rows between which edges of tiles, bands and strips may lie."""
+    return stencil.folded.rows if stencil.folded is not None else 1
 
 
 def lifetimes(

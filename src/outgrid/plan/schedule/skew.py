@@ -88,12 +88,15 @@ class Halo(msgspec.Struct, frozen=True):
         return self.per_step * depth + self.margin
 
 
-def solve(stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...]) -> Skew:
-    """The smallest skew that satisfies every flow and anti constraint."""
+def solve(
+    stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...], unit: int = 1
+) -> Skew:
+    """The smallest skew, in units of ``unit`` planes, that satisfies every constraint."""
+    whole = _in_units(readings, unit)
     for per_step in range(MAX_SKEW + 1):
-        shifts = _shifts(stages, _edges(per_step, readings, writings))
+        shifts = _shifts(stages, _edges(per_step, whole, writings))
         if shifts is not None:
-            return Skew(per_step, shifts)
+            return Skew(unit * per_step, tuple(unit * shift for shift in shifts))
     raise DefinitionError(
         f"no skew up to {MAX_SKEW} planes per step orders the {stages} stages of this stencil; "
         "its stages depend on each other in a circle within one step"
@@ -107,9 +110,7 @@ def solve_both_ways(
 
     Edges stay on multiples of ``unit`` cells: offsets are counted in units, rounded outwards.
     """
-    whole = tuple(
-        replace(read, low=read.low // unit, high=-(-read.high // unit)) for read in readings
-    )
+    whole = _in_units(readings, unit)
     mirrored = tuple(replace(read, low=-read.high, high=-read.low) for read in whole)
     for per_step in range(1, MAX_SKEW + 1):
         falls = _shifts(stages, _edges(per_step, whole, writings))
@@ -120,24 +121,36 @@ def solve_both_ways(
     raise DefinitionError(f"no slope up to {MAX_SKEW} cells per step orders the {stages} stages")
 
 
+def _in_units(readings: tuple[Reading, ...], unit: int) -> tuple[Reading, ...]:
+    """Offsets in units of so many cells, rounded outwards."""
+    return tuple(
+        replace(read, low=read.low // unit, high=-(-read.high // unit)) for read in readings
+    )
+
+
 def solve_halo(
-    stages: int, readings: tuple[Reading, ...], writings: tuple[Writing, ...], least: int
+    stages: int,
+    readings: tuple[Reading, ...],
+    writings: tuple[Writing, ...],
+    least: int,
+    unit: int = 1,
 ) -> Halo:
-    """The smallest halo of at least ``least`` planes per step.
+    """The smallest halo of at least ``least`` planes per step, in whole units of ``unit``.
 
     Only what is read counts: level t of a part of the grid needs its own level t - 1 on so many
     planes more, whatever is overwritten in between.
     """
-    mirrored = tuple(replace(read, low=-read.high, high=-read.low) for read in readings)
-    for per_step in range(least, MAX_SKEW + 1):
+    whole = _in_units(readings, unit)
+    mirrored = tuple(replace(read, low=-read.high, high=-read.low) for read in whole)
+    for per_step in range(-(-least // unit), MAX_SKEW + 1):
         below = _shifts(stages, _flows(per_step, mirrored, writings))
-        above = _shifts(stages, _flows(per_step, readings, writings))
+        above = _shifts(stages, _flows(per_step, whole, writings))
         if below is not None and above is not None:
             low, high = max(below), max(above)
             return Halo(
-                per_step,
-                tuple(low - shift for shift in below),
-                tuple(high - shift for shift in above),
+                unit * per_step,
+                tuple(unit * (low - shift) for shift in below),
+                tuple(unit * (high - shift) for shift in above),
             )
     raise DefinitionError(
         f"no halo up to {MAX_SKEW} planes per step is enough for the {stages} stages"
