@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import outgrid as og
 from outgrid import pipeline
 from outgrid.build.compiler import vector_bytes
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError, UsageError
+from outgrid.errors import ExecutionError, InfeasiblePlan, UsageError
 from outgrid.folding import Folding
 from outgrid.plan.tiling import tile_slope, whole_rows
 from outgrid.stencil.folded import folding_of, why_not_folded
@@ -131,7 +131,10 @@ def test_any_way_gives_the_bytes_of_rows_that_are_not_folded(problem, way):
     with tempfile.TemporaryDirectory() as folder:
         plain = {"fold": "never", "tier": "memory", "scheme": "plain"}
         expected = answer(problem, Path(folder), **plain)
-        found = answer(problem, Path(folder), fold="always", **way)
+        try:
+            found = answer(problem, Path(folder), fold="always", **way)
+        except InfeasiblePlan:  # a closed grid needs so many planes for a slab and a depth
+            reject()
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(one, other)
 
