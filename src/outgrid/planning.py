@@ -20,6 +20,7 @@ from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import others_share
 from outgrid.execute.streaming import Listener, doing
 from outgrid.folding import Folding
+from outgrid.lines import format_extents
 from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
 from outgrid.plan.calibration import DISTURBING_SHARE, Calibration
@@ -44,7 +45,12 @@ from outgrid.runs.seals import level_name
 from outgrid.runs.space import free_bytes
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
-from outgrid.stencil.folded import folding_of, why_not_folded
+from outgrid.stencil.folded import (
+    folding_of,
+    whole_shape,
+    why_not_folded,
+    why_shape_not_folded,
+)
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputable
 from outgrid.stencil.transposed import why_not_transposed
@@ -171,7 +177,7 @@ class Planning(msgspec.Struct, frozen=True):
         if reason := self._why_not_folded(problem, how, durable):
             if asked == "always":
                 raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
-            return Settled(problem)
+            return Settled(problem, self._told_of_shape(problem, reason))
         other = problem.folding(how)
         if asked == "always":
             return Settled(other)
@@ -179,6 +185,16 @@ class Planning(msgspec.Struct, frozen=True):
             self._choose(other, *self._rates_of(other))
             return Settled(other)
         return Settled(problem)
+
+    def _told_of_shape(self, problem: Problem, reason: str) -> tuple[str, ...]:
+        """On which grid rows would be folded, where nothing but the ``reason`` hinders it."""
+        if not self.vector_bytes or reason != why_shape_not_folded(problem, self.vector_bytes):
+            return ()
+        larger = whole_shape(problem, self.vector_bytes)
+        return (
+            f"rows are not folded, by which updates would be faster: {reason}; those of a grid of "
+            f"{format_extents(larger)} are",
+        )
 
     def _why_not_folded(
         self, problem: Problem, how: Folding | None, durable: Durable | None
@@ -196,7 +212,7 @@ class Planning(msgspec.Struct, frozen=True):
         if not self.vector_bytes:
             return "kernels compute with vectors of less than 64 bytes here"
         if how is None:
-            reason = why_not_folded(problem, Folding(2, self.vector_bytes))
+            reason = why_not_folded(problem) or why_shape_not_folded(problem, self.vector_bytes)
             return reason or "it reads less than two rows beyond a cell"
         if (options.strip_rows or 0) % how.rows:
             return f"strips of {options.strip_rows} rows are not whole groups of {how.rows}"

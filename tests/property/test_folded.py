@@ -176,14 +176,17 @@ def test_what_cannot_be_folded_is_told(tmp_path, rule, change, reason):
     options = RunOptions.of(memory="1GiB", out=tmp_path / "out", fold="always")
     with pytest.raises(UsageError, match=f"fold = 'always' is not for this run: .*{reason}"):
         pipeline.run(problem, options)
-    told = pipeline.run(problem, RunOptions.of(memory="1GiB", out=tmp_path / "out"))
-    assert told.record.plan.folded is None
+    told = pipeline.run(problem, RunOptions.of(memory="1GiB", out=tmp_path / "out")).record.plan
+    assert told.folded is None
+    hints = [note for note in told.notes if "rows are not folded" in note]
+    assert len(hints) == ("shape" in change)
+    assert all("a grid of 20 x 36 x 32 are" in n or "20 x 32 x 48 are" in n for n in hints)
 
 
 def test_two_dimensions_have_one_row_for_a_plane():
     problem = og.Problem("wave:8", (40, 64), "float32", 1, initial={"u": 0.0, "c": 0.1})
     assert folding_of(problem, WIDE) is None
-    assert "one row" in why_not_folded(problem, Folding(2, WIDE))
+    assert "one row" in why_not_folded(problem)
 
 
 def test_strips_are_whole_folded_rows(tmp_path):
@@ -228,3 +231,39 @@ def test_a_run_goes_on_however_its_rows_lay(tmp_path, before):
     problem = og.Problem("wave:8", shape, "float32", 6, initial=begun | {"c": values["c"]})
     found = pipeline.run(problem, RunOptions.of(out=tmp_path / "rest", fold=after, **rest))
     np.testing.assert_array_equal(np.array(found["u"]), np.array(expected["u"]))
+
+
+@pytest.mark.parametrize(
+    ("order", "shape", "width"),
+    [(4, (52, 50, 64), 7), (8, (60, 44, 96), 10)],
+)
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"tier": "memory", "scheme": "plain"},
+        {"tier": "direct", "depth": 7, "slab_planes": 2, "strip_rows": 20},
+        {"tier": "direct", "depth": 4, "slab_planes": 4, "tile_group": 2},
+    ],
+    ids=["plain", "strips", "planes"],
+)
+def test_fields_of_layers_are_there_and_absent_in_folded_rows(tmp_path, order, shape, width, way):
+    layers = og.matched_layers(shape, width, courant=0.4, frequency=0.02)
+    middle = "".join(f" + ({axis} - {n // 2})**2" for axis, n in zip("zyx", shape, strict=True))
+    begun = {
+        "p": f"exp(-(0{middle}) / 10)",
+        "slope": 0.0,
+        "bend": 0.0,
+        "c": "0.16 - 0.05 * (z > 20)",
+    }
+    problem = og.Problem(f"acoustic_pml:{order}", shape, "float32", 36, layers, initial=begun)
+    plain = {"tier": "memory", "scheme": "plain"}
+    found = {}
+    for fold, options in (("never", plain), ("always", way)):
+        out = tmp_path / fold
+        result = pipeline.run(problem, RunOptions.of(memory="1GiB", out=out, fold=fold, **options))
+        found[fold] = {
+            field.name: np.array(result[field.name]) for field in problem.stencil.lasting
+        }
+    for name, values in found["never"].items():
+        np.testing.assert_array_equal(values, found["always"][name], err_msg=name)
+    assert np.abs(found["never"]["p"]).max() > 0.01

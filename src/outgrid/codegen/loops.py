@@ -58,19 +58,24 @@ def narrow(update: Update) -> Iterator[str]:
             place = update.inputs.get((node.field, node.level, node.offset[0]))
             if place is not None:
                 highest[place] = max(highest.get(place, 0), node.offset[1])
+    unit = update.names.folded.rows if update.names.folded is not None else 1
     for place, row in highest.items():
-        yield f"    __builtin_prefetch({place} + i + {row + 1} * stride);"
+        beyond = (-(-row // unit) + 1) * unit
+        yield f"    __builtin_prefetch({place} + i + {beyond} * stride);"
     yield from (f"    {line}" for line in update.body())
     yield "  };"
-    yield "  for (int64_t x = c.x0; x < c.x1; x += kLanes) {"
+    yield "  for (int64_t x = c.x0; x < c.x1; x += kAcross) {"
     yield "    auto rows = [&](auto edge) __attribute__((always_inline)) {"
-    yield "      for (int64_t y = c.y0; y < c.y1; ++y) {"
+    yield "      for (int64_t y = c.y0; y < c.y1; y += kFold) {"
     yield "        const int64_t row = y * stride;"
     yield from (f"    {line}" for line in update.statements.row_settings(left))
-    yield "        cells(row + x, x, edge);"
+    yield "        cells(row + x * kFold, x, edge);"
     yield "      }"
     yield "    };"
-    yield "    x < head || x >= tail ? rows(std::true_type{}) : rows(std::false_type{});"
+    edge = "x < head || x >= tail"
+    if update.names.ragged:
+        edge = "c.y0 < kLowY || c.y1 > s.rows - kHighY || x < begin || x >= tail"
+    yield f"    {edge} ? rows(std::true_type{{}}) : rows(std::false_type{{}});"
     yield "  }"
 
 
@@ -162,7 +167,6 @@ def _each_row(update: Update) -> Iterator[str]:
     yield "    const int64_t row = y * stride;"
     yield from update.statements.row_settings(update.carrying.left)
     if update.names.ragged:
-        yield "    inner = rows_within(y, kLowY, s.rows - kHighY);"
         yield "    const bool whole = y >= kLowY && y + kFold <= s.rows - kHighY;"
         yield "    const int64_t head = whole ? begin : c.x1;"
     yield "    int64_t x = c.x0;"

@@ -212,6 +212,8 @@ class Statements:
 
     def row_settings(self, work: Work) -> Iterator[str]:
         yield from self.profile_settings(work)
+        if self.names.ragged:
+            yield "    inner = rows_within(y, kLowY, s.rows - kHighY);"
         for (field, row), name in self._row_names(work).items():
             image = self.names.image(field, "y")
             yield f"    {name} = ({image}(y + ({row}), s.rows) - y) * stride;"

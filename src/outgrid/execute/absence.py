@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Plan
+from outgrid.plan.schedule.lifetime import row_unit
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import far_from_faces
 from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
@@ -43,10 +44,11 @@ class Absence(msgspec.Struct, frozen=True):
     """The grid cut at the ends of regions, and what is absent in which part.
 
     A kind of fields is absent in a part where the stencil reads none of them. Columns are cut at
-    whole lines. ``parts`` are how many there are of planes, rows and columns. The ``tables`` are
-    for each kind of remains: cuts, then for each part a bit for each of `kinds_of_regions` that is
-    absent there, and from bit KIND_BITS on which fields have to be cleared, as in `regional`. The
-    tables after these are for windows in which one plane of +0 stands for all planes in which a
+    whole lines, rows between folded ones. ``parts`` are how many there are of planes, rows and
+    columns. The ``tables`` are for each kind of remains: cuts, then for each part a bit for each of
+    `kinds_of_regions` that is absent there, and from bit KIND_BITS on which fields have to be
+    cleared, as in `regional`. The tables after these are for windows in which one plane of +0
+    stands for all planes in which a
     field does not exist: nothing is cleared there.
     """
 
@@ -144,9 +146,10 @@ class _Box(msgspec.Struct, frozen=True):
 def _cuts(problem: Problem, axis: int, boxes: list[_Box]) -> list[int]:
     """Where an axis is cut, 0 included."""
     ends = {end for box in boxes for part in box.along[axis] for end in (part.start, part.stop)}
-    if axis + 1 == problem.ndim:
-        line = LINE_BYTES // ITEM_BYTES[problem.dtype]
-        ends = {cut for end in ends for cut in (end // line * line, -(-end // line) * line)}
+    whole = LINE_BYTES // ITEM_BYTES[problem.dtype] if axis + 1 == problem.ndim else 1
+    if problem.ndim == 3 and axis == 1:
+        whole = row_unit(problem.stencil)
+    ends = {cut for end in ends for cut in (end // whole * whole, -(-end // whole) * whole)}
     return sorted({0, *(end for end in ends if 0 < end < problem.shape[axis])})
 
 
