@@ -207,6 +207,8 @@ class Planning(msgspec.Struct, frozen=True):
             return "rows are folded in windows of one process, in front of files"
         if SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place:
             return "rows of blocks, and of rings in files, are not folded"
+        if problem.transposed:
+            return "planes that pass along y are made of rows in files"
         if durable is not None and any(share.manifest.cut for share in durable.shares):
             return "the run was begun in strips"
         if not self.vector_bytes:
