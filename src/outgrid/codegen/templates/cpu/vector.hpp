@@ -371,7 +371,7 @@ OG_INLINE V load_at(const Cell* p, int64_t stride) {
     return cut_along<along>(load_at<Row, near>(p, stride),
                             load_at<Row, near + int(kAcross)>(p, stride), all);
   } else if constexpr (rows != 0) {
-    return cut<rows * int(kAcross)>(load(from), load(from + kFold * stride), all);
+    return cut<rows* int(kAcross)>(load(from), load(from + kFold * stride), all);
   } else {
     return load(from);
   }
