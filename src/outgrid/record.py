@@ -50,9 +50,10 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     and `wait_seconds` waiting for transfers; `window_seconds` before them went into getting the
     window's memory from the system. All threads together took `processor_seconds` of processors in
     the sweeps, `compute_processor_seconds` of them for updates. A thread beside the others spent
-    `checksum_seconds` of a processor on summing up what was read and written, and on copying it
-    where its planes are staged, and `unpack_seconds` on unpacking coefficients. These were packed
-    before the sweeps, into `packed_bytes`, in `packing_seconds`. Of a grid in memory
+    `checksum_seconds` of a processor on summing up what was read and written, on copying it
+    where its planes are staged and on folding its rows, and `unpack_seconds` on unpacking
+    coefficients. These were packed before the sweeps, into `packed_bytes`, in `packing_seconds`. Of
+    a grid in memory
     `exported_bytes` were copied into result files in the end, in `export_seconds`; snapshots hold
     `snapshot_bytes`.
     In the sweeps all threads together were ready for `queued_seconds` while other programs had the

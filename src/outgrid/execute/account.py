@@ -100,7 +100,9 @@ class Account:
             queued_seconds=self.tally.strain.queued_seconds,
             stolen_seconds=self.tally.strain.stolen_seconds,
             major_faults=self.tally.strain.major_faults,
-            checksum_seconds=statistics.sum_seconds - before.sum_seconds,
+            checksum_seconds=statistics.sum_seconds
+            - before.sum_seconds
+            + (statistics.fold_seconds - before.fold_seconds),
             packing_seconds=self.packing_seconds,
             packed_bytes=self.packed_bytes,
             unpack_seconds=statistics.unpack_seconds - before.unpack_seconds,
