@@ -212,7 +212,7 @@ class Planning(msgspec.Struct, frozen=True):
         if durable is not None and any(share.manifest.cut for share in durable.shares):
             return "the run was begun in strips"
         if not self.vector_bytes:
-            return "kernels compute with vectors of less than 64 bytes here"
+            return "kernels compute with vectors of less than 32 bytes here"
         if how is None:
             reason = why_not_folded(problem) or why_shape_not_folded(problem, self.vector_bytes)
             return reason or "it reads less than two rows beyond a cell"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from outgrid.errors import BuildError
@@ -80,9 +80,10 @@ def _deviation(command: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, s
     return next(_in_words(command), deviations[0])
 
 
-def defines(command: Sequence[str], flags: Sequence[str], macro: str) -> bool:
-    """Whether the compiler defines a macro. Raises BuildError where it cannot tell."""
-    return f"#define {macro} " in _macros((*command,), (*flags,))
+def defined(command: Sequence[str], flags: Sequence[str], macros: Iterable[str]) -> set[str]:
+    """Those of some macros that the compiler defines. Raises BuildError where it cannot tell."""
+    told = _macros((*command,), (*flags,))
+    return {macro for macro in macros if f"#define {macro} " in told}
 
 
 @cache

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from outgrid.build.arithmetic import check_arithmetic, defines
+from outgrid.build.arithmetic import check_arithmetic, defined
 from outgrid.build.kept import cache_folder, check_writable, elsewhere, keep, label_of, labelled, read_trusted
 from outgrid.errors import BuildError, NoCompiler
 from outgrid.machine import wanted_compiler
@@ -47,6 +47,7 @@ ABILITIES = ("flags", "Features", "isa", "cpu\t")
 # Likewise of those that say which one it is: x86, Arm, RISC-V.
 MODEL = ("cpu family", "model\t", "stepping", "CPU part", "CPU variant", "CPU revision", "uarch")
 NAME_DIGITS = 24
+VECTORS = {"avx512f": 64, "avx2": 32}  # bytes of those that a processor has, by its abilities
 
 
 class Compiler(msgspec.Struct, frozen=True):
@@ -243,16 +244,19 @@ def processor() -> tuple[str, ...]:
 
 
 def vector_bytes() -> int:
-    """Bytes of the vectors that kernels compute with: 64, or 0 where they are shorter.
+    """Bytes of the vectors that kernels compute with: 64 or 32, or 0 where they are shorter.
 
     Or where the compiler does not say: what is wrong with it is told when it compiles.
     """
     try:
         compiler = find_compiler()
     except BuildError:  # what another one has left may be here
-        return 64 if " avx512bw " in f"{_processor()} " else 0
+        told = f"{_processor()} "
+        return next((n for able, n in VECTORS.items() if f" {able} " in told), 0)
     with suppress(BuildError):
-        return 64 if defines(compiler.command, compiler.flags, "__AVX512BW__") else 0
+        macros = (f"__{able.upper()}__" for able in VECTORS)
+        found = defined(compiler.command, compiler.flags, macros)
+        return next((n for able, n in VECTORS.items() if f"__{able.upper()}__" in found), 0)
     return 0
 
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["folding_of", "whole_shape", "why_not_folded", "why_shape_not_folded"]
 
 LINE_BYTES = 64
-MOST_ROWS = 4
-LEAST_COLUMNS = 2  # cells of a row in a vector
+LEAST_BYTES = 16  # of a row in a vector: shorter parts take more instructions to cut
 
 
 def folding_of(problem: Problem, vector_bytes: int) -> Folding | None:
@@ -52,9 +51,8 @@ def whole_shape(problem: Problem, vector_bytes: int) -> tuple[int, ...]:
 
 
 def _wanted_rows(problem: Problem, vector_bytes: int) -> int:
-    rows, lanes = 1, vector_bytes // item_bytes(problem.dtype)
-    reach = problem.stencil.radius[1] if problem.ndim == 3 else 0
-    while rows < reach and 2 * rows <= min(MOST_ROWS, lanes // LEAST_COLUMNS):
+    rows, reach = 1, problem.stencil.radius[1] if problem.ndim == 3 else 0
+    while rows < reach and 2 * rows * LEAST_BYTES <= vector_bytes:
         rows *= 2
     return rows
 

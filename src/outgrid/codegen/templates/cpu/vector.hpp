@@ -337,6 +337,10 @@ OG_INLINE V cut_along(V a, V b, std::integer_sequence<int, I...> all) {
       return (V)__builtin_ia32_palignr512_mask((Longs)b, (Longs)a, 8 * sizeof(Real) * K, Longs{},
                                                -1);
     }
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    if constexpr (n * sizeof(Real) == 16) {
+      return (V)__builtin_ia32_palignr256((Longs)b, (Longs)a, 8 * sizeof(Real) * K);
+    }
 #endif
 #if !defined(__clang__)
     return __builtin_shuffle(a, b, M{(I % n + K < n ? I + K : lanes + I + K - n)...});
