@@ -590,6 +590,7 @@ PARTS = {
     "yask": partial(peers_table, "peers-yask"),
     "yaskxeon": partial(peers_table, "peers-yask-xeon"),
     "yaskxeon85": partial(peers_table, "peers-yask-xeon85"),
+    "yaskepyc5": partial(peers_table, "peers-yask-epyc5"),
     "yaskheat7": partial(peers_table, "peers-yask-heat7-xeon"),
     "soak": soak_table,
     "memory": memory_table,

@@ -317,11 +317,19 @@ def _cache_bytes(sysfs: Path, level: int) -> int | None:
 
 
 def _cpu_name(proc: Path) -> str:
-    for key in ("model name", "Hardware", "CPU implementer"):
-        match = re.search(rf"^{key}\s*:\s*(.+)$", _read(proc / "cpuinfo"), re.MULTILINE)
-        if match is not None:
-            return match[1].strip()
-    return platform.machine()
+    """What a processor is called; with its family and model, if a host hides its number."""
+    told = _read(proc / "cpuinfo")
+
+    def said(key: str) -> str:
+        match = re.search(rf"^{key}\s*:\s*(.+)$", told, re.MULTILINE)
+        return match[1].strip() if match is not None else ""
+
+    keys = ("model name", "Hardware", "CPU implementer")
+    name = next(filter(None, map(said, keys)), platform.machine())
+    family, model = said("cpu family"), said("model")
+    if re.search(r"\d", name) or not (family and model):
+        return name
+    return f"{name} (family {family} model {model})"
 
 
 def wanted_compiler() -> list[str]:

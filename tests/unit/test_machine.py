@@ -153,6 +153,14 @@ def test_a_share_of_the_processor_counts_as_fewer_cores(proc, tmp_path):
     assert machine.cpu == "Fast One"
 
 
+def test_a_processor_whose_number_is_hidden_has_its_family_and_model(proc, tmp_path):
+    told = "cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: "
+    (proc / "cpuinfo").write_text(f"{told}Fast One\n")
+    assert describe_machine(proc, tmp_path / "sys").cpu == "Fast One (family 26 model 2)"
+    (proc / "cpuinfo").write_text(f"{told}Fast 123\n")
+    assert describe_machine(proc, tmp_path / "sys").cpu == "Fast 123"
+
+
 def test_cache_sizes_come_from_sysfs(proc, tmp_path):
     for index, (level, kind, size) in enumerate(
         [("1", "Data", "32K"), ("2", "Unified", "512K"), ("3", "Unified", "16M")]
