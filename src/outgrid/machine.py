@@ -322,10 +322,10 @@ def _cpu_name(proc: Path) -> str:
 
     def said(key: str) -> str:
         match = re.search(rf"^{key}\s*:\s*(.+)$", told, re.MULTILINE)
-        return match[1].strip() if match is not None else ""
+        return "" if match is None else str(match[1]).strip()
 
-    keys = ("model name", "Hardware", "CPU implementer")
-    name = next(filter(None, map(said, keys)), platform.machine())
+    names = [said(key) for key in ("model name", "Hardware", "CPU implementer")]
+    name = next((name for name in names if name), platform.machine())
     family, model = said("cpu family"), said("model")
     if re.search(r"\d", name) or not (family and model):
         return name
