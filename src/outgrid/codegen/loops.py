@@ -58,7 +58,7 @@ def narrow(update: Update) -> Iterator[str]:
             place = update.inputs.get((node.field, node.level, node.offset[0]))
             if place is not None:
                 highest[place] = max(highest.get(place, 0), node.offset[1])
-    unit = update.names.folded.rows if update.names.folded is not None else 1
+    unit = update.names.row_unit
     for place, row in highest.items():
         beyond = (-(-row // unit) + 1) * unit
         yield f"    __builtin_prefetch({place} + i + {beyond} * stride);"

@@ -8,7 +8,7 @@ import msgspec
 
 from outgrid.codegen.spelling import CELLS, ELEMENTARY
 from outgrid.errors import DefinitionError
-from outgrid.plan.schedule.lifetime import ring_count
+from outgrid.plan.schedule.lifetime import ring_count, row_unit
 from outgrid.stencil.alike import alike
 from outgrid.stencil.boundary import EVEN, STORED, Edges
 from outgrid.stencil.contract import contract
@@ -81,9 +81,9 @@ class Names:
         self.profiles = tuple(profile.name for profile in stencil.profiles)
         self.radius = stencil.radius
         self.folded = stencil.folded
+        self.row_unit = row_unit(stencil)
         # Whether folded rows share vectors with fixed ones.
-        rows = self.folded.rows if self.folded is not None else 1
-        self.ragged = stencil.ndim == 3 and any(n % rows for n in self.edges.layers[1])
+        self.ragged = stencil.ndim == 3 and any(n % self.row_unit for n in self.edges.layers[1])
         self.uniform = self._uniform_nodes()
         used = {node.name for node in self._nodes() if isinstance(node, Operation)}
         self.elementary = bool(used & ELEMENTARY)

@@ -145,10 +145,10 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             evolving = self.names.stencil.field(field).evolving
             if evolving and places == {(0, 0)}:
                 continue
-            unit = self.names.folded.rows if self.names.folded is not None else 1
-            rows = -(-max(abs(row) for _, row in places) // unit) * unit
+            unit = self.names.row_unit
+            rows = max(_whole(row, unit) for _, row in places)
             for reach in sorted({0, rows}):
-                depths = [plane for plane, row in places if -(-abs(row) // unit) * unit >= reach]
+                depths = [plane for plane, row in places if _whole(row, unit) >= reach]
                 name = f"{self.names.fields[field]}_{'beyond' if reach else 'ahead'}{-version}_"
                 side = f" + way.beyond * {reach} * stride" if reach else ""
                 farthest = f"(s.downward ? {min(depths)} : {max(depths)})"
@@ -235,3 +235,8 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             yield from self._stores(plane, results)
         for number in ahead:
             yield from self.value_ahead(number, known)
+
+
+def _whole(row: int, unit: int) -> int:
+    """How far from a row another one is, rounded up to whole groups of folded rows."""
+    return -(-abs(row) // unit) * unit
