@@ -609,7 +609,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             "folded rows, of which two or four share each vector, for stencils that read two rows "
             'beyond a cell or more: `"always"` fails where the problem or the processor does not '
             "allow them",
-            '`"auto"`: where they are possible, on processors with AVX-512 or AVX2',
+            '`"auto"`: where they make a run faster, on processors with AVX-512 or AVX2',
             values={"always": (SLABS, HOST, ALONE)},
         ),
     ] = AUTO

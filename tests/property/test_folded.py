@@ -190,6 +190,21 @@ def test_two_dimensions_have_one_row_for_a_plane():
     assert "one row" in why_not_folded(problem)
 
 
+def test_two_rows_are_worth_it_in_memory_only(tmp_path):
+    initial = {"u": 0.0, "c": 0.1}
+    near, far = (
+        og.Problem(rule, (600, 512, 512), "float32", 48, initial=initial)
+        for rule in ("wave:4", "wave:6")
+    )
+
+    def folded(problem, memory):
+        return pipeline.plan(problem, RunOptions.of(memory=memory, out=tmp_path / "out")).folded
+
+    assert folded(near, "256MiB") is None
+    assert folded(near, "8GiB") == Folding(2, WIDE)
+    assert folded(far, "256MiB") == folded(far, "8GiB") == Folding(MOST, WIDE)
+
+
 def test_strips_are_whole_folded_rows(tmp_path):
     initial = {"u": 0.0, "c": 0.1}
     problem = og.Problem("wave:8", (600, 2048, 1024), "float32", 48, initial=initial)
