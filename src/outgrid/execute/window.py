@@ -79,7 +79,7 @@ class Rings:
         """Addresses of the first row of ``move`` in each of its planes."""
         ring = self._rings[move.field, move.ring]
         passage = self._plan.schedule.passage(move.trip)
-        slot = (passage.slot_origin + move.first) % ring.planes
+        slot = passage.places(ring, range(move.first, move.last)).start % ring.planes
         row = move.rows.start - passage.row_origin
         offset_bytes = row * self._plan.layout.of(move.field).row_stride_bytes
         table = self._tables[move.field, move.ring]
@@ -117,22 +117,23 @@ class Rings:
 
     def _table(self, ring: Ring, passage: Passage, front: int) -> int:
         lowest = passage.lowest_plane(ring, front)
+        if ring.within is not None:
+            return self._partial(ring, passage, lowest) - 8 * lowest
         slot = (passage.slot_origin + lowest) % ring.planes
         first = slot - lowest
-        if ring.within is not None:
-            return self._partial(ring, slot, lowest) - 8 * lowest
         if self._plan.schedule.domain.downward:
             first = 2 * ring.planes - first - self._plan.schedule.planes
         return self._lying[ring.field, ring.index] + 8 * first
 
-    def _partial(self, ring: Ring, slot: int, lowest: int) -> int:
+    def _partial(self, ring: Ring, passage: Passage, lowest: int) -> int:
         """Where the table of planes from ``lowest`` on is made, of a field that exists in some."""
-        slots = self._tables[ring.field, ring.index][slot : slot + ring.planes]
-        table = np.full(len(slots), self._nothing[ring.field], np.int64)
-        for part in ring.present(range(lowest, lowest + len(slots))):
-            table[part.start - lowest : part.stop - lowest] = slots[
-                part.start - lowest : part.stop - lowest
-            ]
+        # Of the slab's planes and those that it reads; fetching ahead looks at a few more.
+        touched = ring.high - ring.low + 3 * self._plan.schedule.slab_planes
+        table = np.full(touched, self._nothing[ring.field], np.int64)
+        for part in ring.present(range(lowest, lowest + touched)):
+            slots = np.array(passage.places(ring, part)) % ring.planes
+            there = self._tables[ring.field, ring.index][slots]
+            table[part.start - lowest : part.stop - lowest] = there
         self._made[ring.field, ring.index] = table
         return table.ctypes.data
 

@@ -318,8 +318,8 @@ class StillPlanes:
         self, plan: Plan, trip: Trip, ring: tuple[str, int], planes: range
     ) -> NDArray[np.int64]:
         """The slots of planes in a ring."""
-        origin = plan.schedule.passage(trip).slot_origin
-        return (origin + np.array(planes, np.int64)) % len(self._used[ring])
+        places = plan.schedule.passage(trip).places(plan.schedule.ring_of[ring], planes)
+        return np.array(places, np.int64) % len(self._used[ring])
 
     def _clear(
         self, plan: Plan, window: Seen, trip: Trip, ring: tuple[str, int], planes: range

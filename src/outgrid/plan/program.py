@@ -171,15 +171,17 @@ class _Lowering:
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
         return self.schedule.domain.pieces(planes)
 
-    def _slots(self, trip: Trip, first: int, last: int) -> range:
-        origin = self.flows.passage(trip.index).slot_origin
-        return range(origin + first, origin + last)
+    def _slots(self, ring: Ring, trip: Trip, planes: range) -> range:
+        return self.flows.passage(trip.index).places(ring, planes)
 
-    def _free_after(self, ring: Ring, stream: int) -> int:
-        """Advances after which the slot for plane ``stream`` of the stream is out of use."""
-        if stream - ring.planes < min(0, self.first_entered):  # amid a ring planes begin below 0
+    def _free_after(self, ring: Ring, place: int) -> int:
+        """Advances after which the slot for a plane of the stream, by its number, is out of use."""
+        before = place - ring.planes
+        amid = self.first_entered if ring.within is None else 0  # a ring planes begin below 0
+        if before < min(0, amid):
             return 0
-        slabs = -(-(stream - ring.planes + ring.high + 1) // self.schedule.slab_planes)
+        stream = self.schedule.plane_at(ring, before)
+        slabs = -(-(stream + ring.high + 1) // self.schedule.slab_planes)
         return max(0, slabs - self.first_slab)
 
     def _there_after(self, flow: Flow, trip: Trip, planes: range) -> tuple[int, int] | None:
@@ -221,7 +223,7 @@ class _Lowering:
         """Whether the gets of ``slab`` may follow what was emitted so far (rules 2 and 3)."""
         for flow, trip, planes in self._arriving(slab):
             ring = self.rings[flow.field, flow.ring]
-            slots = self._slots(trip, planes.start, planes.stop)
+            slots = self._slots(ring, trip, planes)
             if self._free_after(ring, slots[-1]) > self.advanced:
                 return False
             if self._there_after(flow, trip, planes) is None:
@@ -237,7 +239,7 @@ class _Lowering:
     def _gets(self, slab: int) -> Iterator[Get]:
         for flow, trip, planes in self._arriving(slab):
             ring = self.rings[flow.field, flow.ring]
-            slots = self._slots(trip, planes.start, planes.stop)
+            slots = self._slots(ring, trip, planes)
             written, received = self._there_after(flow, trip, planes) or (0, 0)
             gate = Gate(
                 advanced=self._free_after(ring, slots[-1]),
@@ -263,7 +265,7 @@ class _Lowering:
             writing, sending = self.slot_put[key], self.slot_sent[key]
             for trip in active:
                 planes = self._planes(slab, trip, ring.low, self.flows.passage(trip.index).touched)
-                slots = self._slots(trip, planes.start, planes.stop)
+                slots = self._slots(ring, trip, planes)
                 put = max(put, _latest(writing, slots))
                 sent = max(sent, _latest(sending, slots))
         gate = Gate(advanced=self.advanced, got=self.got_by_slab.pop(slab), put=put, sent=sent)
@@ -360,7 +362,7 @@ class _Lowering:
 
     def _send(self, flow: Flow, trip: Trip, planes: range, peer: int, piece: range) -> Send:
         self.sent += 1
-        slots = self._slots(trip, planes.start, planes.stop)
+        slots = self._slots(self.rings[flow.field, flow.ring], trip, planes)
         _mark(self.slot_sent[flow.field, flow.ring], slots, self.sent)
         state, gate = self.schedule.states.within(trip.sweep + 1), Gate(advanced=self.advanced)
         move = self._move(self.sent - 1, flow, trip, state, planes)
@@ -368,7 +370,7 @@ class _Lowering:
 
     def _put(self, flow: Flow, trip: Trip, planes: range) -> Put:
         self.put += 1
-        slots = self._slots(trip, planes.start, planes.stop)
+        slots = self._slots(self.rings[flow.field, flow.ring], trip, planes)
         _mark(self.slot_put[flow.field, flow.ring], slots, self.put)
         key = (flow.place, trip.index)
         if key not in self.written:

@@ -55,7 +55,8 @@ class Tagged:
     def slot(self, field: str, index: int, trip: Trip, plane: int, rows: range) -> Tags:
         slots, passage = self.slots[field, index], self.passage(trip)
         origin = passage.row_origin
-        slot = slots[(passage.slot_origin + plane) % len(slots)]
+        places = passage.places(self.schedule.ring_of[field, index], range(plane, plane + 1))
+        slot = slots[places.start % len(slots)]
         if rows.start < origin or rows.stop > origin + len(slot):
             raise ExecutionError(f"rows {rows} of plane {plane} are outside the window in {trip}")
         return slot[rows.start - origin : rows.stop - origin]

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate, takewhile
+from itertools import accumulate, chain, islice, takewhile
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from outgrid.plan.schedule.cutting import Cutting
 from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval
 from outgrid.plan.schedule.places import SeamPlaces
-from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring, parts_within
+from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring, parts_within, planes_below
 from outgrid.plan.schedule.seam import Seam, SeamKey
 from outgrid.plan.schedule.skew import UPRIGHT, Skew
 from outgrid.plan.schedule.states import States
@@ -179,6 +179,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def planes_of(self, field: str) -> int:
         """Planes of the grid that a field exists in."""
         return sum(map(len, parts_within(self.bands(field), range(self.planes))))
+
+    def plane_at(self, ring: Ring, place: int) -> int:
+        """The plane of the stream that has a number, from 0 on; see `Passage.places`."""
+        if ring.within is None:
+            return place
+        trip, number = divmod(place, planes_below(ring.within, self.planes))
+        planes = chain.from_iterable(range(*band) for band in ring.within)
+        return trip * self.pitch_planes + next(islice(planes, number, None))
 
     def ring_count(self, field: str) -> int:
         """Number of rings of ``field``."""
@@ -393,6 +401,17 @@ class Passage(msgspec.Struct, frozen=True, dict=True):
         if self.of.blocks is not None:
             return -self.entering.start
         return 0 if self.of.resident else self.trip.index * self.of.pitch_planes
+
+    def places(self, ring: Ring, planes: range) -> range:
+        """The numbers of planes in the stream, of which a ring keeps the last few.
+
+        Of one with planes in which its field does not exist all others are counted.
+        """
+        if ring.within is None:
+            return range(self.slot_origin + planes.start, self.slot_origin + planes.stop)
+        origin = self.trip.index * planes_below(ring.within, self.of.planes)
+        first, end = (planes_below(ring.within, plane) for plane in (planes.start, planes.stop))
+        return range(origin + first, origin + end)
 
     def lowest_plane(self, ring: Ring, front: int) -> int:
         """The lowest plane that a slab from ``front`` on may touch in ``ring``."""

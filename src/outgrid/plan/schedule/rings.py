@@ -14,8 +14,8 @@ class Ring(msgspec.Struct, frozen=True):
     """Planes of one field resident in the window; plane Z of the stream lives in slot Z mod planes.
 
     ``low`` and ``high`` are the front positions, relative to a plane, of its first and last touch.
-    Where the field exists ``within`` some planes of the grid only, one plane of +0 beside the ring
-    stands for all others.
+    Where the field exists ``within`` some planes of the grid only, Z counts these alone, and one
+    plane of +0 beside the ring stands for all others.
     """
 
     field: str
@@ -71,6 +71,26 @@ class Departure(msgspec.Struct, frozen=True):
         A sweep of one step passes its arrived level on: it cannot leave before it came.
         """
         return max(self.lead, skew * (depth + self.level) + self.shift)
+
+
+def planes_below(bands: Bands, plane: int) -> int:
+    """How many planes of ``bands`` are below a plane."""
+    return sum(max(0, min(plane, end) - first) for first, end in bands)
+
+
+def most_together(bands: Bands, extent: int, planes: int) -> int:
+    """The most of so many ``planes`` that follow each other that are in ``bands``.
+
+    The bands come again every ``extent`` planes, or later.
+    """
+    count = planes_below(bands, extent)
+
+    def below(plane: int) -> int:
+        turns, plane = divmod(plane, extent)
+        return turns * count + planes_below(bands, plane)
+
+    # Where most are together a band begins.
+    return max(below(first + planes) - below(first) for first, _ in bands)
 
 
 def parts_within(bands: Bands | None, planes: range) -> Iterator[range]:

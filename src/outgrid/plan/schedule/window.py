@@ -17,7 +17,7 @@ from outgrid.plan.schedule.lifetime import (
     ring_count,
     write_shift,
 )
-from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring
+from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring, most_together
 from outgrid.stencil.model import Field, Stencil
 
 
@@ -84,20 +84,16 @@ class Window(msgspec.Struct, frozen=True, dict=True):
         if not depths:
             return ()
         sweeps = sweeps_by_base(depths, resident)
-        rings = tuple(
-            Ring(
-                field.name,
-                index,
-                self.axis.extent
-                if resident
-                else life.span + slab * self._slabs(field, index, sweeps, seams),
-                life.low,
-                life.high,
-                None if resident else self.bands.get(field.name),
-            )
-            for field in self.stencil.fields
-            for index, life in enumerate(self._lives(field, sweeps))
-        )
+        rings: list[Ring] = []
+        for field in self.stencil.fields:
+            bands = None if resident else self.bands.get(field.name)
+            for index, life in enumerate(self._lives(field, sweeps)):
+                planes = life.span + slab * self._slabs(field, index, sweeps, seams)
+                if resident:
+                    planes = self.axis.extent
+                elif bands is not None:
+                    planes = most_together(bands, self.axis.extent, planes)
+                rings.append(Ring(field.name, index, planes, life.low, life.high, bands))
         later = [ring for ring in rings if ring.field in self.given and ring.index]
         first = (ring for ring in rings if ring not in later)
         return (*first, *sorted(later, key=lambda ring: ring.index))
