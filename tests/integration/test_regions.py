@@ -1,6 +1,7 @@
 """Fields that exist in a part of the grid: +0 outside, and the same bytes for all settings."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
 from outgrid.errors import DefinitionError, ExecutionError
+from outgrid.execute.window import Window
+from outgrid.plan.layout import plane_bytes
 from outgrid.plan.schedule.rings import Ring
 from outgrid.stencil.problem import Problem
 from outgrid.testing.counting import check
@@ -235,6 +238,77 @@ def test_a_plane_that_is_left_out_by_mistake_is_noticed(monkeypatch):
     monkeypatch.setattr(Ring, "present", short)
     with pytest.raises(ExecutionError):
         check(plan, problem().stencil, random.Random(1))
+
+
+NARROW = {"m": og.Shell(3, axes="y"), "c": og.Box(z=(11, 20))}
+
+
+def test_rows_that_are_kept_are_those_of_whole_planes_in_front_of_files():
+    def rows(regions=None, **given):
+        found = pipeline.plan(problem(regions or NARROW), RunOptions.of(memory="512MiB", **given))
+        return found.schedule.row_bands("m")
+
+    streamed = {"depth": 3, "slab_planes": 2}
+    assert rows(tier="direct", **streamed) == ((0, 4), (13, 17))
+    assert rows({"m": og.Shell(6, axes="y")}, tier="direct", **streamed) is None  # most of them
+    assert rows({"m": og.Shell(3)}, tier="direct", **streamed) is None
+    assert rows(tier="direct", depth=3, require="mlock", slab_planes=2) is None
+    assert rows(tier="direct", depth=2, strip_rows=8) is None
+    assert rows(tier="mmap", **streamed) is None
+    assert rows(depth=7) is None  # the grid is resident
+
+
+@pytest.mark.parametrize("advances", [5, 20])
+def test_narrow_fields_leave_the_same_bytes(advances, tmp_path, cut_off):
+    posed, given = problem(NARROW), {"memory": "512MiB", "tier": "direct"}
+    plain = pipeline.run(posed, RunOptions.of(**given, scheme="plain", out=tmp_path / "p"))
+    run = RunOptions.of(**given, depth=3, slab_planes=2, commit_every=0, out=tmp_path / "r")
+    cut_off(advances, lambda: pipeline.run(posed, run))
+    assert bytes_of(pipeline.resume(tmp_path / "r", run)) == bytes_of(plain)
+    assert main(["verify", str(tmp_path / "r")]) == 0
+
+
+def test_memory_of_rows_without_a_field_is_never_written(monkeypatch, tmp_path):
+    @og.stencil
+    def pair(u, m):
+        return [
+            {"m": 0.5 * m + 0.1 * u[0, 1, 0]},
+            {"u": u + 0.1 * og.laplacian(u) + 0.1 * (m[0, 1, 0] - m[0, -2, 0])},
+        ]
+
+    shape, release, seen = (60, 512, 64), Window.release, {}
+    values = np.random.default_rng(2).random(shape, np.float32)
+    regions = {"m": og.Shell(9, axes="y")}
+    posed = Problem(pair, shape, "float32", 12, initial={"u": values, "m": values}, regions=regions)
+
+    def looked(window):
+        for ring, buffer in zip(window._plan.schedule.rings, window._buffers, strict=True):
+            seen[ring.field] = ring, window._plan, memory_given(buffer.address)
+        release(window)
+
+    monkeypatch.setattr(Window, "release", looked)
+    run = RunOptions.of(memory="256MiB", tier="direct", depth=6, slab_planes=4, out=tmp_path / "r")
+    made = pipeline.run(posed, run)
+    ring, plan, given = seen["m"]
+    assert ring.rows == ((0, 16), (496, 512))
+    counted = ring.held * plane_bytes(ring, plan.layout)
+    assert 0.5 * counted < given <= counted
+    assert counted < 0.2 * ring.held * plan.layout.pitch_bytes < seen["u"][2]
+    expected = run_reference(posed)
+    assert np.allclose(np.asarray(made["m"]), expected["m"], rtol=1e-5, atol=1e-5)
+
+
+def memory_given(address):
+    """Bytes of memory that the mapping at an address takes."""
+    there = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *words = line.split()
+        if name.count("-") == 1 and not name.endswith(":"):
+            first, end = (int(part, 16) for part in name.split("-"))
+            there = first <= address < end
+        elif there and name == "Rss:":
+            return int(words[0]) << 10
+    raise AssertionError(hex(address))
 
 
 @pytest.mark.parametrize("given", [{}, {"strip_rows": 8}], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import reduce
 from itertools import product
@@ -10,18 +11,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.model import Plan
-from outgrid.plan.schedule.lifetime import row_unit
+from outgrid.plan.presence import Presence
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import far_from_faces
-from outgrid.stencil.region import KIND_BITS, kinds_of_regions, regional
+from outgrid.stencil.region import KIND_BITS
 
 __all__ = ["NOWHERE_ABSENT", "Absence"]
-
-MOST_PARTS = 32  # of an axis, and MOST_CELLS of the grid: beyond them all cells count as inside
-MOST_CELLS = 1 << 12
-MOST_FIELDS = 54  # one bit for each
 
 
 class Remains(IntEnum):
@@ -63,19 +59,12 @@ class Absence(msgspec.Struct, frozen=True):
         """
         if problem.stencil.recomputed:
             return cls._of_recomputed(problem)
-        names = [*regional(problem.stencil)]
-        regions = (whole or problem).regions
-        if not names or len(names) > MOST_FIELDS or not regions.keys() >= {*names}:
+        presence = Presence.of(problem, whole)
+        if presence is None:
             return cls()
-        near = {name: [_Box.near(problem, box) for box in regions[name]] for name in names}
-        every = [box for boxes in near.values() for box in boxes]
-        cuts = [_cuts(problem, axis, every) for axis in range(problem.ndim)]
-        lengths = [len(cut) for cut in cuts]
-        if max(lengths) > MOST_PARTS or np.prod(lengths) > MOST_CELLS:
-            return cls()
-        inside = {name: np.any([box.parts(cuts) for box in near[name]], axis=0) for name in names}
-        kinds = kinds_of_regions(problem.stencil)
-        outside = [~np.any([inside[name] for name in kind], axis=0) for kind in kinds]
+        cuts, inside, kinds = presence.cuts, presence.near, presence.kinds
+        lengths, names = [len(cut) for cut in cuts], [*inside]
+        outside = [presence.absent(kind) for kind in kinds]
         tables: list[NDArray[np.int64]] = []
         across = tuple(range(1, problem.ndim))
         for banded, remains in product((False, True), Remains):
@@ -122,46 +111,6 @@ class Absence(msgspec.Struct, frozen=True):
         return {"region_parts": chosen.ctypes.data, **dict(sizes)}
 
 
-class _Box(msgspec.Struct, frozen=True):
-    """Cells from which a stencil may read those of a box of a region, by axis."""
-
-    extents: tuple[int, ...]
-    along: tuple[tuple[range, ...], ...]
-
-    @classmethod
-    def near(cls, problem: Problem, box: tuple[range, ...]) -> _Box:
-        """Those of a problem."""
-        along = (_near(problem, part, axis) for axis, part in enumerate(box))
-        return cls(problem.shape, tuple(tuple(ranges) for ranges in along))
-
-    def parts(self, cuts: list[list[int]]) -> NDArray[np.bool_]:
-        """Which parts of the grid have some of them."""
-        touched = [
-            np.any([[False] * len(cut), *(_touched(p, cut, extent) for p in ranges)], axis=0)
-            for ranges, cut, extent in zip(self.along, cuts, self.extents, strict=True)
-        ]
-        return reduce(np.logical_and.outer, touched)
-
-
-def _cuts(problem: Problem, axis: int, boxes: list[_Box]) -> list[int]:
-    """Where an axis is cut, 0 included."""
-    ends = {end for box in boxes for part in box.along[axis] for end in (part.start, part.stop)}
-    whole = LINE_BYTES // ITEM_BYTES[problem.dtype] if axis + 1 == problem.ndim else 1
-    if problem.ndim == 3 and axis == 1:
-        whole = row_unit(problem.stencil)
-    ends = {cut for end in ends for cut in (end // whole * whole, -(-end // whole) * whole)}
-    return sorted({0, *(end for end in ends if 0 < end < problem.shape[axis])})
-
-
-def _near(problem: Problem, part: range, axis: int) -> list[range]:
-    """The indices at which a stencil may read those of a region; round a circle in two parts."""
-    extent, radius = problem.shape[axis], problem.stencil.radius[axis]
-    low, high = part.start - radius, part.stop + radius
-    turns = (-extent, 0, extent) if problem.edges.periodic(axis) else (0,)
-    both = (range(max(0, low + turn), min(extent, high + turn)) for turn in turns)
-    return [one for one in both if one]
-
-
 def _ends(part: range, extent: int) -> list[int]:
     """The ends of a range that lie within an axis."""
     return [end for end in (part.start, part.stop) if 0 < end < extent]
@@ -173,18 +122,12 @@ def _parts(lengths: list[int]) -> tuple[int, int, int]:
     return planes, rows[0] if rows else 1, columns
 
 
-def _table(cuts: list[list[int]], flags: NDArray[np.int64]) -> NDArray[np.int64]:
+def _table(cuts: Sequence[Sequence[int]], flags: NDArray[np.int64]) -> NDArray[np.int64]:
     """What a kernel reads: where each axis is cut, then the flags of the parts."""
     table = [*map(np.asarray, cuts), flags.ravel()]
     if len(cuts) == 2:
         table.insert(1, np.zeros(1))
     return np.concatenate(table).astype(np.int64)
-
-
-def _touched(part: range, cuts: list[int], extent: int) -> list[bool]:
-    """Which parts of an axis have some of a range."""
-    ends = [*cuts[1:], extent]
-    return [first < part.stop and part.start < end for first, end in zip(cuts, ends, strict=True)]
 
 
 NOWHERE_ABSENT = Absence()

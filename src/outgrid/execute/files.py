@@ -12,6 +12,7 @@ from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
 from outgrid.execute.packing import packed
 from outgrid.execute.required import NOT_DIRECT, NOT_LOCKED, refusal
+from outgrid.execute.window import new_memory
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival, Ring
@@ -191,7 +192,7 @@ class Files:
                 buffer.advise(order)
             return buffer
         if not tier.swapped and "mlock" not in self.options.require:
-            return Buffer(nbytes)
+            return new_memory(ring, nbytes)
         try:
             return Buffer(nbytes, lock=True)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 
 from outgrid.folding import Folding
 from outgrid.native import Buffer, as_array
-from outgrid.plan.layout import GUARD_BYTES, ring_start
+from outgrid.plan.layout import GUARD_BYTES, PAGE_BYTES, ring_start
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Move
 from outgrid.plan.schedule.model import Passage
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Trip
-
-PAGE_BYTES = 4096
 
 
 def touch_alone(buffer: Buffer) -> None:
@@ -30,6 +28,11 @@ def ring_bytes(plan: Plan, number: int) -> int:
     ring = plan.schedule.rings[number]
     held = ring.held * plan.layout.of(ring.field).pitch_bytes
     return ring_start(number) + held + GUARD_BYTES
+
+
+def new_memory(ring: Ring, nbytes: int) -> Buffer:
+    """Memory for a ring: in small pages where most of it is never written."""
+    return Buffer(nbytes, huge_pages=ring.rows is None)
 
 
 def unfolded(cells: NDArray[Any], folded: Folding) -> NDArray[Any]:
@@ -85,11 +88,12 @@ class Rings:
         table = self._tables[move.field, move.ring]
         return table[slot : slot + move.last - move.first] + offset_bytes
 
-    def slot_memory(self, field: str, index: int, slot: int) -> tuple[int, int]:
-        """Address and bytes of a slot of a ring."""
-        layout = self._plan.layout
-        nbytes = layout.window_rows * layout.of(field).row_stride_bytes
-        return int(self._tables[field, index][slot]), nbytes
+    def slot_memory(self, field: str, index: int, slot: int) -> Iterator[tuple[int, int]]:
+        """Address and bytes of each part of a slot of a ring that is written to."""
+        layout, address = self._plan.layout, int(self._tables[field, index][slot])
+        stride = layout.of(field).row_stride_bytes
+        for rows in self._rings[field, index].read(range(layout.window_rows)):
+            yield address + rows.start * stride, len(rows) * stride
 
     def plane_tables(self, trip: Trip, front: int, steps: range = range(1, 2)) -> NDArray[np.int64]:
         """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.
@@ -154,12 +158,15 @@ class Window(Rings):
         self._buffers: list[Buffer] = []
         for number, ring in enumerate(plan.schedule.rings):
             nbytes = ring_bytes(plan, number)
-            self._buffers.append(take(ring, nbytes) if take is not None else Buffer(nbytes))
+            self._buffers.append(
+                take(ring, nbytes) if take is not None else new_memory(ring, nbytes)
+            )
         if not plan.in_place:
-            for buffer in self._buffers:
+            for ring, buffer in zip(plan.schedule.rings, self._buffers, strict=True):
                 # Memory is given page by page at the first touch, which may cost seconds per GiB:
                 # once, here, and not in the first sweep. Only what the plan counts is touched.
-                (touch or touch_alone)(buffer)
+                if ring.rows is None:
+                    (touch or touch_alone)(buffer)
         addresses = [buffer.address for buffer in self._buffers]
         super().__init__(plan, addresses, lambda table: table.ctypes.data)
         self._memory = {

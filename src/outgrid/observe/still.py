@@ -50,7 +50,7 @@ class Seen(Window, Protocol):
         """Of each plane that a transfer moves, whether one of a few values is not +0."""
         ...
 
-    def slot_memory(self, field: str, index: int, slot: int, /) -> tuple[int, int]:
+    def slot_memory(self, field: str, index: int, slot: int, /) -> Iterator[tuple[int, int]]:
         """Address and bytes of a slot of a ring."""
         ...
 
@@ -327,7 +327,8 @@ class StillPlanes:
         """Set planes of a ring to +0 that may hold more."""
         slots, used = self._slots(plan, trip, ring, planes), self._used[ring]
         for slot in slots[used[slots]].tolist():
-            clear(*window.slot_memory(*ring, slot))
+            for address, nbytes in window.slot_memory(*ring, slot):
+                clear(address, nbytes)
         used[slots] = False
 
     def _of(self, trip: Trip) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ that is a get or a put, or between ranks a receive or a send, is what a program 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import msgspec
@@ -86,7 +86,8 @@ class Flows:
                 continue
             ring, box = self.ring(arrival.field, trip, arrival.level), passage.arriving(arrival)
             planes = range(box.planes.start, box.planes.stop + passage.rereads(arrival))
-            for part, rows in product(ring.present(planes), pieces(box.rows, schedule.rows)):
+            moved = chain.from_iterable(map(ring.read, pieces(box.rows, schedule.rows)))
+            for part, rows in product(ring.present(planes), moved):
                 yield Flow(
                     arrival.field,
                     arrival.level,

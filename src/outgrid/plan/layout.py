@@ -13,6 +13,7 @@ from outgrid.units import BLOCK_BYTES, format_bytes
 LINE_BYTES = 64
 # What direct transfers ask of an address in memory. Where a disk asks for more, the queue stages.
 SECTOR_BYTES = 512
+PAGE_BYTES = 4096
 # Whole vectors are read around a row, up to the radius beyond it: what they find before the first
 # row of a ring and after the last is thrown away, but it must be there.
 GUARD_BYTES = 4096
@@ -82,7 +83,18 @@ def ring_start(number: int) -> int:
 
 def window_bytes(rings: Iterable[Ring], held: Layout) -> int:
     """Bytes of the planes of rings, laid out as found."""
-    return sum(ring.held * held.of(ring.field).pitch_bytes for ring in rings)
+    return sum(ring.held * plane_bytes(ring, held) for ring in rings)
+
+
+def plane_bytes(ring: Ring, held: Layout) -> int:
+    """Bytes of memory from a plane of a ring to the next one: pages that are written to."""
+    layout = held.of(ring.field)
+    if ring.rows is None:
+        return layout.pitch_bytes
+    sizes = ((end - first) * layout.row_stride_bytes for first, end in ring.rows)
+    # Neither end of the rows need be the end of a page.
+    pages = sum(-(-size // PAGE_BYTES) + 1 for size in sizes)
+    return min(layout.pitch_bytes, pages * PAGE_BYTES)
 
 
 def describe(held: Layout) -> str:

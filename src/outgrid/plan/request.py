@@ -76,9 +76,12 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def sizing(self) -> Sizing:
         """What follows from the problem alone."""
-        partial = self.accelerator is None and self.options.tier != "remote"
-        subgrid = self.part.subgrid if self.part else None
-        return Sizing(self.problem, subgrid, partial, self._shared_from)
+        options, subgrid = self.options, self.part.subgrid if self.part else None
+        partial = self.accelerator is None and options.tier != "remote"
+        # Where what is not written takes no memory.
+        locked = options.in_place or "mlock" in options.require
+        narrow = partial and disk_tier(options) == "direct" and not locked
+        return Sizing(self.problem, subgrid, partial, narrow, self._shared_from)
 
     @property
     def _shared_from(self) -> int | None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from outgrid.plan.layout import layout
 from outgrid.plan.model import Layout
+from outgrid.plan.presence import row_bands
 from outgrid.plan.schedule.axis import Axis
 from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
@@ -32,13 +33,15 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     """What follows from a problem alone, for any depth and slab; remembers what it derived.
 
     Of a ``subgrid``, if there is one, else of the whole grid. Where ``partial``, planes in which a
-    field does not exist are neither moved nor kept. Of sweeps of at least ``shared_from`` steps,
-    what comes takes the place of what leaves; see `Window`.
+    field does not exist are neither moved nor kept, and where ``narrow``, such rows are not kept.
+    Of sweeps of at least ``shared_from`` steps, what comes takes the place of what leaves; see
+    `Window`.
     """
 
     problem: Problem
     subgrid: Subgrid | None = None
     partial: bool = True
+    narrow: bool = False
     shared_from: int | None = None
 
     @cached_property
@@ -88,6 +91,7 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
             self.streamed,
             frozenset(self.problem.series),
             self._bands,
+            self._row_bands,
             self.shared_from,
         )
 
@@ -184,6 +188,12 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
             if not inside[1:-1].all():
                 bands[name] = tuple((int(first), int(end)) for first, end in ends)
         return bands
+
+    @cached_property
+    def _row_bands(self) -> dict[str, Bands]:
+        """The rows that fields exist in, of those that lack some, where others are not kept."""
+        apart = self.narrow and self.partial and self.subgrid is None
+        return row_bands(self.problem) if apart and not self.streamed.periodic else {}
 
     def traffic(self, schedule: Schedule, packed: Mapping[str, float] | None = None) -> Traffic:
         """What moves by a schedule, of ``packed`` coefficients only a share."""

@@ -106,7 +106,9 @@ class Traffic(msgspec.Struct, frozen=True, dict=True):
             again = passage.rereads(arrival) if low is None else 0
             planes = below(box.planes, low, arrival.field) + again
             share = self.packed.get(arrival.field, 1.0)
-            read += ceil(planes * len(box.rows) * self.row_bytes[arrival.field] * share)
+            rows = parts_within(self.schedule.row_bands(arrival.field), box.rows)
+            nbytes = sum(map(len, rows)) * self.row_bytes[arrival.field]
+            read += ceil(planes * nbytes * share)
         for departure in self.schedule.departures:
             box = passage.leaving(departure)
             planes = below(box.planes, end, departure.field)

@@ -103,6 +103,7 @@ class Steps:
                     continue
                 tags = self.memory.version(read.field, trip, version, at, reached)
                 wrong = tags != self.memory.tags(trip, at, reached, version, evolving=evolving)
+                wrong &= self.memory.kept(read.field, reached)
                 if wrong.any():
                     row = int(np.argmax(wrong))
                     raise ExecutionError(

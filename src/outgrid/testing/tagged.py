@@ -66,6 +66,14 @@ class Tagged:
         bands = self.schedule.bands(field)
         return bands is None or any(first <= plane < end for first, end in bands)
 
+    def kept(self, field: str, rows: range) -> NDArray[np.bool_]:
+        """Which rows are kept of a field, if these are not all."""
+        bands = self.schedule.row_bands(field)
+        numbers = np.arange(rows.start, rows.stop)
+        if bands is None:
+            return np.ones(len(rows), bool)
+        return np.any([(first <= numbers) & (numbers < end) for first, end in bands], axis=0)
+
     def passage(self, trip: Trip) -> Passage:
         passage = self.passages.get(trip.index)
         if passage is None:

@@ -5,8 +5,9 @@ import pytest
 
 import outgrid as og
 from outgrid.config import RunOptions
-from outgrid.execute.absence import MOST_PARTS, Absence, Remains
+from outgrid.execute.absence import Absence, Remains
 from outgrid.plan.planner import plan
+from outgrid.plan.presence import MOST_PARTS
 from outgrid.stencil.region import KIND_BITS
 from outgrid.testing.machine import MACHINE
 

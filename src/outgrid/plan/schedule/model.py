@@ -180,6 +180,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Planes of the grid that a field exists in."""
         return sum(map(len, parts_within(self.bands(field), range(self.planes))))
 
+    def row_bands(self, field: str) -> Bands | None:
+        """The rows of a field that are read and kept, if these are not all."""
+        ring = self.ring_of.get((field, 0))
+        return ring.rows if ring is not None else None
+
     def plane_at(self, ring: Ring, place: int) -> int:
         """The plane of the stream that has a number, from 0 on; see `Passage.places`."""
         if ring.within is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 Bands = tuple[tuple[int, int], ...]
-"""Ranges of planes [first, end), in order and apart, that a field exists in."""
+"""Ranges of planes or rows [first, end), in order and apart, that a field exists in."""
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -15,7 +15,8 @@ class Ring(msgspec.Struct, frozen=True):
 
     ``low`` and ``high`` are the front positions, relative to a plane, of its first and last touch.
     Where the field exists ``within`` some planes of the grid only, Z counts these alone, and one
-    plane of +0 beside the ring stands for all others.
+    plane of +0 beside the ring stands for all others. Where it exists in some ``rows`` only, these
+    alone are read, and the memory of others is never written.
     """
 
     field: str
@@ -24,6 +25,7 @@ class Ring(msgspec.Struct, frozen=True):
     low: int
     high: int
     within: Bands | None = None
+    rows: Bands | None = None
 
     @property
     def held(self) -> int:
@@ -33,6 +35,10 @@ class Ring(msgspec.Struct, frozen=True):
     def present(self, planes: range) -> Iterator[range]:
         """The parts of a range of planes in which the field exists."""
         yield from parts_within(self.within, planes)
+
+    def read(self, rows: range) -> Iterator[range]:
+        """The parts of a range of rows that are read."""
+        yield from parts_within(self.rows, rows)
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -94,7 +100,7 @@ def most_together(bands: Bands, extent: int, planes: int) -> int:
 
 
 def parts_within(bands: Bands | None, planes: range) -> Iterator[range]:
-    """The parts of a range of planes that are in ``bands``; None stands for all planes."""
+    """The parts of a range of planes or rows that are in ``bands``; None stands for all."""
     if bands is None:
         yield planes
         return

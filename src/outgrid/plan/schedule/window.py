@@ -25,14 +25,16 @@ class Window(msgspec.Struct, frozen=True, dict=True):
     """The window of a stencil whose planes pass along ``axis``; some fields are ``given``.
 
     Those that exist in some planes only have these ``bands``, and no planes beside them but where
-    the whole grid is in the window. In whole planes, sweeps of at least ``shared_from`` steps read
-    the next slab into the place of the last one, when that was written.
+    the whole grid is in the window. In whole planes, those that exist in some rows only have these
+    ``row_bands``, and sweeps of at least ``shared_from`` steps read the next slab into the place of
+    the last one, when that was written.
     """
 
     stencil: Stencil
     axis: Axis
     given: frozenset[str] = frozenset()
     bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
+    row_bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
     shared_from: int | None = None
 
     def arrivals(self, depth: int) -> tuple[Arrival, ...]:
@@ -87,13 +89,14 @@ class Window(msgspec.Struct, frozen=True, dict=True):
         rings: list[Ring] = []
         for field in self.stencil.fields:
             bands = None if resident else self.bands.get(field.name)
+            rows = None if resident or seams else self.row_bands.get(field.name)
             for index, life in enumerate(self._lives(field, sweeps)):
                 planes = life.span + slab * self._slabs(field, index, sweeps, seams)
                 if resident:
                     planes = self.axis.extent
                 elif bands is not None:
                     planes = most_together(bands, self.axis.extent, planes)
-                rings.append(Ring(field.name, index, planes, life.low, life.high, bands))
+                rings.append(Ring(field.name, index, planes, life.low, life.high, bands, rows))
         later = [ring for ring in rings if ring.field in self.given and ring.index]
         first = (ring for ring in rings if ring not in later)
         return (*first, *sorted(later, key=lambda ring: ring.index))

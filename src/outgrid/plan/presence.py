@@ -1,0 +1,146 @@
+"""Which parts of a grid have fields that exist in a region only, and what reads them."""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import gcd, lcm
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
+from outgrid.plan.schedule.lifetime import ring_count, row_unit
+from outgrid.plan.schedule.rings import Bands
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.region import kinds_of_regions, regional
+from outgrid.units import BLOCK_BYTES
+
+__all__ = ["Presence", "row_bands"]
+
+MOST_PARTS = 32  # of an axis, and MOST_CELLS of the grid: beyond them all cells count as inside
+MOST_CELLS = 1 << 12
+MOST_FIELDS = 54  # one bit for each
+# Rows of a field are kept apart from others where they are at most such a share of all rows.
+WORTH_KEEPING_APART = 0.75
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """The grid cut at the ends of regions, and what is there in which part.
+
+    ``cuts`` are where the parts of each axis begin. A field is ``near`` in a part if the stencil
+    reads it there, and of each of the ``kinds`` of fields, see `kinds_of_regions`, all are absent
+    or none. Columns are cut at whole lines, rows between folded ones.
+    """
+
+    shape: tuple[int, ...]
+    cuts: tuple[tuple[int, ...], ...]
+    near: dict[str, NDArray[np.bool_]]
+    kinds: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, problem: Problem, whole: Problem | None = None) -> Presence | None:
+        """That of a problem; None where all cells count as inside of all regions.
+
+        A problem on the first planes, rows and columns of a ``whole`` one has its regions.
+        """
+        names = [*regional(problem.stencil)]
+        regions = (whole or problem).regions
+        if not names or len(names) > MOST_FIELDS or not regions.keys() >= {*names}:
+            return None
+        boxes = {name: [_Box.near(problem, box) for box in regions[name]] for name in names}
+        every = [box for found in boxes.values() for box in found]
+        cuts = tuple(_cuts(problem, axis, every) for axis in range(problem.ndim))
+        lengths = [len(cut) for cut in cuts]
+        if max(lengths) > MOST_PARTS or np.prod(lengths) > MOST_CELLS:
+            return None
+        near = {name: np.any([box.parts(cuts) for box in boxes[name]], axis=0) for name in names}
+        return cls(problem.shape, cuts, near, kinds_of_regions(problem.stencil))
+
+    def absent(self, kind: tuple[str, ...]) -> NDArray[np.bool_]:
+        """The parts that have no fields of a kind."""
+        return ~np.any([self.near[name] for name in kind], axis=0)
+
+    def along(self, field: str, axis: int) -> list[range]:
+        """The indices of an axis at which a field is updated, as others of its kind are."""
+        kind = next(kind for kind in self.kinds if field in kind)
+        others = tuple(n for n in range(len(self.cuts)) if n != axis)
+        there: NDArray[np.bool_] = np.any(~self.absent(kind), axis=others)
+        ends = (*self.cuts[axis], self.shape[axis])
+        return [range(ends[n], ends[n + 1]) for n in np.flatnonzero(there).tolist()]
+
+
+def row_bands(problem: Problem) -> dict[str, Bands]:
+    """The rows of fields that exist in some only, where those alone are to be read and kept.
+
+    That is so of fields that are updated in place: what others have in fixed layers is copied from
+    level to level. Of planes that move straight between file and window whole blocks are read.
+    """
+    stencil = problem.stencil
+    if problem.ndim != 3 or problem.transposed or problem.edges.periodic(1) or stencil.recomputed:
+        return {}
+    presence = Presence.of(problem)
+    bands: dict[str, Bands] = {}
+    for name in presence.near if presence is not None else ():
+        if ring_count(stencil.field(name), stencil) > 1 or presence is None:
+            continue
+        row_bytes, unit = problem.row_bytes(name), row_unit(stencil)
+        if row_bytes % LINE_BYTES == 0 and problem.shape[1] * row_bytes % BLOCK_BYTES == 0:
+            unit = lcm(unit, BLOCK_BYTES // gcd(BLOCK_BYTES, row_bytes))
+        kept: list[tuple[int, int]] = []
+        for part in presence.along(name, 1):
+            first = part.start // unit * unit
+            end = min(problem.shape[1], -(-part.stop // unit) * unit)
+            if kept and first <= kept[-1][1]:
+                kept[-1] = kept[-1][0], end
+            else:
+                kept.append((first, end))
+        if sum(end - first for first, end in kept) <= WORTH_KEEPING_APART * problem.shape[1]:
+            bands[name] = tuple(kept)
+    return bands
+
+
+class _Box(msgspec.Struct, frozen=True):
+    """Cells from which a stencil may read those of a box of a region, by axis."""
+
+    extents: tuple[int, ...]
+    along: tuple[tuple[range, ...], ...]
+
+    @classmethod
+    def near(cls, problem: Problem, box: tuple[range, ...]) -> _Box:
+        """Those of a problem."""
+        along = (_near(problem, part, axis) for axis, part in enumerate(box))
+        return cls(problem.shape, tuple(tuple(ranges) for ranges in along))
+
+    def parts(self, cuts: tuple[tuple[int, ...], ...]) -> NDArray[np.bool_]:
+        """Which parts of the grid have some of them."""
+        touched = [
+            np.any([[False] * len(cut), *(_touched(p, cut, extent) for p in ranges)], axis=0)
+            for ranges, cut, extent in zip(self.along, cuts, self.extents, strict=True)
+        ]
+        return reduce(np.logical_and.outer, touched)
+
+
+def _cuts(problem: Problem, axis: int, boxes: list[_Box]) -> tuple[int, ...]:
+    """Where an axis is cut, 0 included."""
+    ends = {end for box in boxes for part in box.along[axis] for end in (part.start, part.stop)}
+    whole = LINE_BYTES // ITEM_BYTES[problem.dtype] if axis + 1 == problem.ndim else 1
+    if problem.ndim == 3 and axis == 1:
+        whole = row_unit(problem.stencil)
+    ends = {cut for end in ends for cut in (end // whole * whole, -(-end // whole) * whole)}
+    return tuple(sorted({0, *(end for end in ends if 0 < end < problem.shape[axis])}))
+
+
+def _near(problem: Problem, part: range, axis: int) -> list[range]:
+    """The indices at which a stencil may read those of a region; round a circle in two parts."""
+    extent, radius = problem.shape[axis], problem.stencil.radius[axis]
+    low, high = part.start - radius, part.stop + radius
+    turns = (-extent, 0, extent) if problem.edges.periodic(axis) else (0,)
+    both = (range(max(0, low + turn), min(extent, high + turn)) for turn in turns)
+    return [one for one in both if one]
+
+
+def _touched(part: range, cuts: tuple[int, ...], extent: int) -> list[bool]:
+    """Which parts of an axis have some of a range."""
+    ends = [*cuts[1:], extent]
+    return [first < part.stop and part.start < end for first, end in zip(cuts, ends, strict=True)]
