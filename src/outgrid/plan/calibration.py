@@ -8,6 +8,7 @@ from outgrid.plan.cost import slabbed_rate
 from outgrid.plan.model import MOST_GROUP, Tile
 
 DISTURBING_SHARE = 0.1  # of the processors, taken by other programs
+ALIKE = 0.97  # of the best rate, which is within what rates differ by from one time to the next
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -84,13 +85,20 @@ class Calibration(msgspec.Struct, frozen=True):
         Over slabs of ``slab`` planes, or on a front that is not broken. A sweep of several steps
         may go level by level too, at the rate of the plain sweep but for borders: so do stencils of
         very many operations, which memory does not hold up. It stores nothing past the caches, and
-        is not compared over slabs where borders were measured of diamonds alone.
+        is not compared over slabs where borders were measured of diamonds alone. Of tiles that are
+        about as fast over slabs it is the one of the fewest levels: transfers take some of the
+        caches from it, which no measurement knows.
         """
         if depth < 2:
             return self.plain(alone=True)
         told = slab is None or self.border_seconds is None
         fitting = [s for s in self.samples if not s.stream and (told or self.border(s) is not None)]
-        return max(fitting, key=lambda sample: self.rate(sample, depth, slab), default=None)
+        rates = {sample: self.rate(sample, depth, slab) for sample in fitting}
+        fastest = max(fitting, key=rates.__getitem__, default=None)
+        if fastest is None or slab is None or fastest.levels == 1:
+            return fastest
+        alike = (s for s in fitting if s.levels > 1 and rates[s] >= ALIKE * rates[fastest])
+        return min(alike, key=lambda sample: (sample.levels, -rates[sample]))
 
     def plain(self, alone: bool) -> Sample | None:
         """The fastest plain sweep, None where none was measured.

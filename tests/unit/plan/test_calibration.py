@@ -29,6 +29,15 @@ def test_thin_slabs_prefer_a_tile_whose_borders_cost_less():
     assert (calibration.border(wide), calibration.border(MEASURED.samples[1])) == (2e-9, 0.5e-9)
 
 
+def test_of_tiles_that_are_alike_over_slabs_the_smaller_one_is_taken():
+    small, large = Sample(8, 4, 2.95e9), Sample(16, 4, 3e9)
+    calibration = Calibration((Sample(4, 4, 2.8e9), small, large), 0.1e-9)
+    assert calibration.best(64, 8) == small
+    assert calibration.best(64) == large  # nothing is moved meanwhile
+    plain = Calibration((Sample(1, 4, 2.99e9, border_seconds=0.1e-9), large), 0.1e-9)
+    assert plain.best(64, 8) == large
+
+
 def test_level_by_level_borders_cost_too():
     plain = Sample(1, 4, 3.1e9, border_seconds=1e-9)
     calibration = Calibration((plain, Sample(16, 4, 3e9, border_seconds=0.1e-9)), 0.1e-9)
