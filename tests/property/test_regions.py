@@ -13,7 +13,12 @@ from outgrid import pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.plan.presence import Presence
-from outgrid.plan.schedule.rings import most_together, parts_within, planes_below
+from outgrid.plan.schedule.rings import (
+    most_together,
+    numbered_plane,
+    parts_within,
+    planes_below,
+)
 from outgrid.testing.counting import check
 
 SHARE = settings.default.max_examples
@@ -123,6 +128,7 @@ def test_the_most_planes_together_are_those_of_some_place(data):
     assert most_together(bands, extent, planes) == max(counts)
     for plane in range(extent + 1):
         assert planes_below(bands, plane) == there[:plane].sum()
+    assert [numbered_plane(bands, n) for n in range(there.sum())] == np.flatnonzero(there).tolist()
 
 
 @given(problem=posed())

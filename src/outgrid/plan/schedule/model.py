@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate, chain, islice, takewhile
+from itertools import accumulate, takewhile
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,15 @@ from outgrid.plan.schedule.cutting import Cutting
 from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, AXES, STREAMED, Interval
 from outgrid.plan.schedule.places import SeamPlaces
-from outgrid.plan.schedule.rings import Arrival, Bands, Departure, Ring, parts_within, planes_below
+from outgrid.plan.schedule.rings import (
+    Arrival,
+    Bands,
+    Departure,
+    Ring,
+    numbered_plane,
+    parts_within,
+    planes_below,
+)
 from outgrid.plan.schedule.seam import Seam, SeamKey
 from outgrid.plan.schedule.skew import UPRIGHT, Skew
 from outgrid.plan.schedule.states import States
@@ -190,8 +198,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if ring.within is None:
             return place
         trip, number = divmod(place, planes_below(ring.within, self.planes))
-        planes = chain.from_iterable(range(*band) for band in ring.within)
-        return trip * self.pitch_planes + next(islice(planes, number, None))
+        return trip * self.pitch_planes + numbered_plane(ring.within, number)
 
     def ring_count(self, field: str) -> int:
         """Number of rings of ``field``."""

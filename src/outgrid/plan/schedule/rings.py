@@ -84,6 +84,16 @@ def planes_below(bands: Bands, plane: int) -> int:
     return sum(max(0, min(plane, end) - first) for first, end in bands)
 
 
+def numbered_plane(bands: Bands, number: int) -> int:
+    """The plane of ``bands`` that has so many others of them below it."""
+    planes = iter(bands)
+    first, end = next(planes)
+    while number >= end - first:
+        number -= end - first
+        first, end = next(planes)
+    return first + number
+
+
 def most_together(bands: Bands, extent: int, planes: int) -> int:
     """The most of so many ``planes`` that follow each other that are in ``bands``.
 
