@@ -3,10 +3,12 @@
 import random
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
+from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -54,6 +56,38 @@ def test_any_order_that_the_gates_allow_keeps_every_rule(drawn, seed):
         found.volume.written_bytes,
     )
     assert total == count(found)
+
+
+@given(plans(), SEEDS)
+def test_what_a_slab_moves_may_go_in_pieces(drawn, seed):
+    problem, found = drawn
+    with patch("outgrid.plan.program.PIECE_BYTES", 1):
+        total = check(found, problem.stencil, random.Random(seed), problem.edges.periodic(0))
+        pieces = count(found)
+    whole = count(found)
+    assert total == pieces
+    assert (pieces.read_bytes, pieces.written_bytes) == (whole.read_bytes, whole.written_bytes)
+    assert pieces.gets >= whole.gets
+    moved = found.schedule.slab_planes > 1 and found.schedule.blocks is None
+    if moved and found.schedule.subgrid is None and found.schedule.planes > 3:
+        event("in pieces" if pieces.gets > whole.gets else "as a whole")
+
+
+def test_pieces_have_many_bytes_and_follow_each_other():
+    problem = Problem("heat7", (90, 256, 256), "float64", 12, {"k": 0.1}, initial={"u": 0.0})
+    for planes, pieces in ((7, 1), (8, 1), (16, 2), (24, 3), (32, 3)):
+        ways = {"tier": "direct", "depth": 4, "slab_planes": planes}
+        found = plan(problem, RunOptions.of(memory="1GiB", **ways), MACHINE, FIXED_BYTES)
+        (arrival,), (departure,) = found.schedule.arrivals, found.schedule.departures
+        lag = departure.lag(4, found.schedule.skew.per_step)
+        for kind, beside in ((Get, arrival.lead), (Put, lag)):
+            moves = [each for each in program(found) if isinstance(each, kind)]
+            slab = [each for each in moves if each.trip.sweep == 1]
+            slab = [each for each in slab if (each.first + beside) // planes == 1]
+            sizes = [each.last - each.first for each in slab]
+            assert (len(sizes), sum(sizes)) == (pieces, planes)
+            assert max(sizes) - min(sizes) <= 1
+            assert all(a.last == b.first for a, b in pairwise(slab))
 
 
 @pytest.mark.parametrize("planes", [4, 5, 6])

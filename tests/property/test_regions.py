@@ -3,8 +3,10 @@
 import random
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -22,6 +24,15 @@ from outgrid.plan.schedule.rings import (
 from outgrid.testing.counting import check
 
 SHARE = settings.default.max_examples
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1, 4 << 20], ids=["pieces", "whole"])
+def pieces(request):
+    """Also what small slabs move, in pieces."""
+    with patch("outgrid.plan.program.PIECE_BYTES", request.param):
+        yield
+
+
 AXES = "zyx"
 
 

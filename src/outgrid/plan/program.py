@@ -60,7 +60,6 @@ from outgrid.plan.instruction import (
 )
 from outgrid.plan.model import Plan
 from outgrid.plan.receiving import Receiving
-from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.rings import Ring
 from outgrid.plan.schedule.trip import Trip
 
@@ -84,6 +83,11 @@ __all__ = [
 ]
 
 
+# What a slab moves of a level is moved in so many pieces, if these have so many bytes: what comes
+# to the place of the first one need not wait for the last one to be written.
+PIECES, PIECE_BYTES = 3, 4 << 20
+
+
 def program(plan: Plan) -> Iterator[Instruction]:
     """Instructions of the whole run, lazily, in an order that is a valid serial execution."""
     schedule = plan.schedule
@@ -91,14 +95,15 @@ def program(plan: Plan) -> Iterator[Instruction]:
         return iter(())
     if schedule.blocks is not None:
         return blockwise.lower(schedule)
-    return _Lowering(schedule, plan.memory.window_bytes).run()
+    return _Lowering(plan).run()
 
 
 class _Lowering:
     """State of the lowering: what was emitted so far, and who used each slot and place last."""
 
-    def __init__(self, schedule: Schedule, window_bytes: int) -> None:
-        self.schedule, self.window_bytes = schedule, window_bytes
+    def __init__(self, plan: Plan) -> None:
+        self.plan, schedule = plan, plan.schedule
+        self.schedule = schedule
         self.flows = Flows(schedule)
         self.receiving = Receiving(self.flows)
         self.trips, self.rings = self.flows.trips, self.flows.rings
@@ -139,7 +144,8 @@ class _Lowering:
             if self.arrived <= slab:
                 raise InfeasiblePlan(
                     f"slab {slab} of {slabs} waits for planes that do not fit a window of "
-                    f"{self.window_bytes} bytes; use a depth below {self.schedule.depth}"
+                    f"{self.plan.memory.window_bytes} bytes; use a depth below "
+                    f"{self.schedule.depth}"
                 )
             yield self._advance(slab)
             yield from self._puts(slab)
@@ -167,9 +173,18 @@ class _Lowering:
         return range(low, high)
 
     def _moved(self, slab: int, trip: Trip, flow: Flow) -> Iterator[range]:
-        """The planes of a flow in ``slab``, cut where the first planes come round again."""
+        """The planes of a flow in ``slab``, cut where the first planes come round again.
+
+        Many bytes are moved in pieces; not those of ranks, who count what comes slab by slab.
+        """
         planes = self._planes(slab, trip, flow.lag, flow.planes, flow.until)
-        return self.schedule.domain.pieces(planes)
+        row_bytes = self.plan.layout.of(flow.field).row_bytes
+        most = PIECES if self.schedule.subgrid is None else 1
+        for part in self.schedule.domain.pieces(planes):
+            count = min(most, len(part) * len(flow.rows) * row_bytes // PIECE_BYTES)
+            size = -(-len(part) // max(1, count))
+            for first in range(part.start, part.stop, size):
+                yield range(first, min(first + size, part.stop))
 
     def _slots(self, ring: Ring, trip: Trip, planes: range) -> range:
         return self.flows.passage(trip.index).places(ring, planes)
