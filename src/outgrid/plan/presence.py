@@ -76,28 +76,33 @@ def row_bands(problem: Problem) -> dict[str, Bands]:
     That is so of fields that are updated in place: what others have in fixed layers is copied from
     level to level. Of planes that move straight between file and window whole blocks are read.
     """
-    stencil = problem.stencil
-    if problem.ndim != 3 or problem.transposed or problem.edges.periodic(1) or stencil.recomputed:
+    stencil, presence = problem.stencil, Presence.of(problem)
+    if problem.ndim != 3 or problem.transposed or problem.edges.periodic(1):
         return {}
-    presence = Presence.of(problem)
+    if presence is None or stencil.recomputed:
+        return {}
     bands: dict[str, Bands] = {}
-    for name in presence.near if presence is not None else ():
-        if ring_count(stencil.field(name), stencil) > 1 or presence is None:
+    for name in presence.near:
+        if ring_count(stencil.field(name), stencil) > 1:
             continue
-        row_bytes, unit = problem.row_bytes(name), row_unit(stencil)
-        if row_bytes % LINE_BYTES == 0 and problem.shape[1] * row_bytes % BLOCK_BYTES == 0:
+        row_bytes, rows, unit = problem.row_bytes(name), problem.shape[1], row_unit(stencil)
+        if row_bytes % LINE_BYTES == 0 and rows * row_bytes % BLOCK_BYTES == 0:
             unit = lcm(unit, BLOCK_BYTES // gcd(BLOCK_BYTES, row_bytes))
-        kept: list[tuple[int, int]] = []
-        for part in presence.along(name, 1):
-            first = part.start // unit * unit
-            end = min(problem.shape[1], -(-part.stop // unit) * unit)
-            if kept and first <= kept[-1][1]:
-                kept[-1] = kept[-1][0], end
-            else:
-                kept.append((first, end))
-        if sum(end - first for first, end in kept) <= WORTH_KEEPING_APART * problem.shape[1]:
-            bands[name] = tuple(kept)
+        kept = _in_units(presence.along(name, 1), unit, rows)
+        if sum(end - first for first, end in kept) <= WORTH_KEEPING_APART * rows:
+            bands[name] = kept
     return bands
+
+
+def _in_units(parts: list[range], unit: int, extent: int) -> Bands:
+    """Parts of an axis, in order, made wider to whole units; those that meet are one."""
+    wide: list[tuple[int, int]] = []
+    for part in parts:
+        first, end = part.start // unit * unit, min(extent, -(-part.stop // unit) * unit)
+        if wide and first <= wide[-1][1]:
+            first, _ = wide.pop()
+        wide.append((first, end))
+    return tuple(wide)
 
 
 class _Box(msgspec.Struct, frozen=True):
