@@ -82,7 +82,7 @@ def test_every_tier_gives_the_same_bytes_and_says_what_it_took(given, tmp_path, 
 def test_a_window_that_has_to_be_locked_is_on_every_tier(given, tmp_path, monkeypatch, answer):
     real, locked = files.Buffer, []
 
-    def buffer(nbytes, *, lock=False):
+    def buffer(nbytes, *, huge_pages=True, lock=False):
         locked.append(lock)
         return real(nbytes)
 
@@ -94,7 +94,7 @@ def test_a_window_that_has_to_be_locked_is_on_every_tier(given, tmp_path, monkey
     run(tmp_path / "usual", **given)
     assert {*locked} == {False}
 
-    def refused(nbytes, *, lock=False):
+    def refused(nbytes, *, huge_pages=True, lock=False):
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(files, "Buffer", refused)

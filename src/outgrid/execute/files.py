@@ -12,7 +12,6 @@ from outgrid.errors import StoreError
 from outgrid.execute.moves import StoreKey
 from outgrid.execute.packing import packed
 from outgrid.execute.required import NOT_DIRECT, NOT_LOCKED, refusal
-from outgrid.execute.window import new_memory
 from outgrid.native import Buffer, as_array
 from outgrid.plan.model import Plan
 from outgrid.plan.schedule.rings import Arrival, Ring
@@ -192,7 +191,7 @@ class Files:
                 buffer.advise(order)
             return buffer
         if not tier.swapped and "mlock" not in self.options.require:
-            return new_memory(ring, nbytes)
+            return Buffer(nbytes, huge_pages=ring.huge_pages)
         try:
             return Buffer(nbytes, lock=True)
         except OSError as error:

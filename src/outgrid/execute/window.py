@@ -30,11 +30,6 @@ def ring_bytes(plan: Plan, number: int) -> int:
     return ring_start(number) + held + GUARD_BYTES
 
 
-def new_memory(ring: Ring, nbytes: int) -> Buffer:
-    """Memory for a ring: in small pages where most of it is never written."""
-    return Buffer(nbytes, huge_pages=ring.rows is None)
-
-
 def unfolded(cells: NDArray[Any], folded: Folding) -> NDArray[Any]:
     """Rows of cells, shape (rows, columns), as they lie in files: a copy of folded ones."""
     rows, columns = cells.shape
@@ -159,13 +154,15 @@ class Window(Rings):
         for number, ring in enumerate(plan.schedule.rings):
             nbytes = ring_bytes(plan, number)
             self._buffers.append(
-                take(ring, nbytes) if take is not None else new_memory(ring, nbytes)
+                take(ring, nbytes)
+                if take is not None
+                else Buffer(nbytes, huge_pages=ring.huge_pages)
             )
         if not plan.in_place:
             for ring, buffer in zip(plan.schedule.rings, self._buffers, strict=True):
                 # Memory is given page by page at the first touch, which may cost seconds per GiB:
                 # once, here, and not in the first sweep. Only what the plan counts is touched.
-                if ring.rows is None:
+                if ring.huge_pages:
                     (touch or touch_alone)(buffer)
         addresses = [buffer.address for buffer in self._buffers]
         super().__init__(plan, addresses, lambda table: table.ctypes.data)

@@ -32,6 +32,11 @@ class Ring(msgspec.Struct, frozen=True):
         """Planes that it takes of the window."""
         return self.planes + (self.within is not None)
 
+    @property
+    def huge_pages(self) -> bool:
+        """Whether all of its memory is written to: else pages are to be small."""
+        return self.rows is None
+
     def present(self, planes: range) -> Iterator[range]:
         """The parts of a range of planes in which the field exists."""
         yield from parts_within(self.within, planes)
