@@ -24,6 +24,7 @@ from outgrid.plan.schedule.rings import (
 from outgrid.testing.counting import check
 
 SHARE = settings.default.max_examples
+AXES = "zyx"
 
 
 @pytest.fixture(autouse=True, scope="module", params=[1, 4 << 20], ids=["pieces", "whole"])
@@ -31,9 +32,6 @@ def pieces(request):
     """Also what small slabs move, in pieces."""
     with patch("outgrid.plan.program.PIECE_BYTES", request.param):
         yield
-
-
-AXES = "zyx"
 
 
 @og.stencil
@@ -144,9 +142,9 @@ def test_the_most_planes_together_are_those_of_some_place(data):
 
 @given(problem=posed())
 def test_rows_that_are_kept_hold_all_that_is_updated(problem):
-    presence, schedule = Presence.of(problem), None
-    found = planned(problem, {"memory": "512MiB", "tier": "direct", "depth": 1, "slab_planes": 2})
-    schedule = found.schedule
+    presence = Presence.of(problem)
+    given = {"memory": "512MiB", "tier": "direct", "depth": 1, "slab_planes": 2}
+    schedule = planned(problem, given).schedule
     for name in problem.regions:
         rows = schedule.row_bands(name)
         if rows is None:

@@ -51,7 +51,7 @@ class Seen(Window, Protocol):
         ...
 
     def slot_memory(self, field: str, index: int, slot: int, /) -> Iterator[tuple[int, int]]:
-        """Address and bytes of a slot of a ring."""
+        """Address and bytes of each part of a slot of a ring that is written to."""
         ...
 
 

@@ -76,10 +76,11 @@ def row_bands(problem: Problem) -> dict[str, Bands]:
     That is so of fields that are updated in place: what others have in fixed layers is copied from
     level to level. Of planes that move straight between file and window whole blocks are read.
     """
-    stencil, presence = problem.stencil, Presence.of(problem)
-    if problem.ndim != 3 or problem.transposed or problem.edges.periodic(1):
+    stencil = problem.stencil
+    if problem.ndim != 3 or problem.transposed or problem.edges.periodic(1) or stencil.recomputed:
         return {}
-    if presence is None or stencil.recomputed:
+    presence = Presence.of(problem)
+    if presence is None:
         return {}
     bands: dict[str, Bands] = {}
     for name in presence.near:

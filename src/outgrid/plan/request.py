@@ -80,7 +80,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         partial = self.accelerator is None and options.tier != "remote"
         # Where what is not written takes no memory.
         locked = options.in_place or "mlock" in options.require
-        narrow = partial and disk_tier(options) == "direct" and not locked
+        narrow = disk_tier(options) == "direct" and not locked
         return Sizing(self.problem, subgrid, partial, narrow, self._shared_from)
 
     @property

@@ -178,7 +178,7 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         All are where a grid is shared by ranks, or closed along the stream.
         """
         bands: dict[str, Bands] = {}
-        if not self.partial or self.subgrid is not None or self.streamed.periodic:
+        if not self._in_parts:
             return bands
         for name, region in self.problem.regions.items():
             inside = np.zeros(self.problem.shape[0] + 2, np.int8)
@@ -192,8 +192,12 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _row_bands(self) -> dict[str, Bands]:
         """The rows that fields exist in, of those that lack some, where others are not kept."""
-        apart = self.narrow and self.partial and self.subgrid is None
-        return row_bands(self.problem) if apart and not self.streamed.periodic else {}
+        return row_bands(self.problem) if self.narrow and self._in_parts else {}
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether fields are kept in the parts of the grid that they exist in."""
+        return self.partial and self.subgrid is None and not self.streamed.periodic
 
     def traffic(self, schedule: Schedule, packed: Mapping[str, float] | None = None) -> Traffic:
         """What moves by a schedule, of ``packed`` coefficients only a share."""

@@ -197,7 +197,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The plane of the stream that has a number, from 0 on; see `Passage.places`."""
         if ring.within is None:
             return place
-        trip, number = divmod(place, planes_below(ring.within, self.planes))
+        trip, number = divmod(place, self.planes_of(ring.field))
         return trip * self.pitch_planes + numbered_plane(ring.within, number)
 
     def ring_count(self, field: str) -> int:
@@ -421,7 +421,7 @@ class Passage(msgspec.Struct, frozen=True, dict=True):
         """
         if ring.within is None:
             return range(self.slot_origin + planes.start, self.slot_origin + planes.stop)
-        origin = self.trip.index * planes_below(ring.within, self.of.planes)
+        origin = self.trip.index * self.of.planes_of(ring.field)
         first, end = (planes_below(ring.within, plane) for plane in (planes.start, planes.stop))
         return range(origin + first, origin + end)
 
