@@ -288,12 +288,14 @@ void Pager::serve(std::unique_lock<std::mutex>& lock, const Place& place, std::b
         faults_.fill(range.start(place.index), source, range.mapped_length(place.index), protect);
     lock.lock();
   }
+  const char* what = "cannot bring in";
   // A write may have come between: its fault found the page arriving, and waits.
   if (code == 0 && protect && page.written) {
+    what = "cannot let be written";
     code = faults_.unprotect(range.start(place.index), range.mapped_length(place.index));
   }
   if (code != 0) {
-    complain("cannot bring in", place, code, kNeedsIt);
+    complain(what, place, code, kNeedsIt);
     --resident_;
     return lose(place);
   }
