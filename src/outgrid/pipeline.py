@@ -92,7 +92,7 @@ def forms(problem: Problem, options: RunOptions) -> tuple[Problem, ...]:
     """The forms that a run may compute a problem in, whose temporaries are kept or not."""
     sharing = sharing_of(options, ONE)
     planning = Planning.of(sharing, known_machine(sharing.scratch()), vector_bytes=vector_bytes())
-    return planning.forms(planning.along(problem).problem)
+    return planning.forms(problem)
 
 
 def run(

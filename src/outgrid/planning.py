@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,18 @@ from msgspec.structs import replace
 
 from outgrid import device
 from outgrid.comm import Comm
-from outgrid.config import AUTO, RunOptions
-from outgrid.errors import DeviceError, InfeasiblePlan, UsageError
+from outgrid.config import RunOptions
+from outgrid.errors import DeviceError, InfeasiblePlan
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import others_share
 from outgrid.execute.streaming import Listener, doing
-from outgrid.folding import Folding
-from outgrid.lines import format_extents
+from outgrid.forms import Axis, Folds, Settled, Temporaries
 from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
 from outgrid.plan.calibration import DISTURBING_SHARE, Calibration
 from outgrid.plan.commits import Begin
-from outgrid.plan.cost import rates
 from outgrid.plan.model import Plan, Tile
 from outgrid.plan.planner import RankPart
 from outgrid.plan.planner import plan as choose
@@ -45,16 +42,8 @@ from outgrid.runs.seals import level_name
 from outgrid.runs.space import free_bytes
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.sharing import Sharing
-from outgrid.stencil.folded import (
-    folding_of,
-    whole_shape,
-    why_not_folded,
-    why_shape_not_folded,
-)
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.recomputed import recomputable
-from outgrid.stencil.transposed import why_not_transposed
-from outgrid.units import format_bytes, format_seconds
+from outgrid.units import format_bytes
 
 __all__ = [
     "FIXED_BYTES",
@@ -87,14 +76,6 @@ WORTH_PROBING_SECONDS = 60.0
 # Coefficients are packed where that takes less than this share of the time without, of runs that
 # take so many seconds.
 WORTH_PACKING, WORTH_PACKING_SECONDS = 0.97, 1.0
-
-# Rows that a stencil reads beyond a cell, from which on folded rows are worth what they take of
-# transfers: beyond memory an acoustic wave of order 4 in layers loses 10 to 25 % by them, elastic
-# waves of order 4 lose 4 %, and a wave of order 8 makes 1.4 to 1.5 times as many updates.
-WORTH_FOLDING = 3
-
-# Planes pass along the second axis where that takes less than this share of the time.
-WORTH_TRANSPOSING = 0.9
 
 Shares = Callable[[tuple[Arrival, ...]], Mapping[str, float]]
 Copied = Callable[[Plan], Mapping[str, str]]
@@ -167,202 +148,30 @@ class Planning(msgspec.Struct, frozen=True):
 
         A run of which something is ``durable`` goes on as it was begun. Raises UsageError.
         """
-        axis = self.along(problem, durable)
-        form = self._of_temporaries(axis.problem, durable)
-        rows = self._folded(form.problem, durable)
-        return replace(rows, told=(*axis.told, *form.told, *rows.told))
-
-    def _folded(self, problem: Problem, durable: Durable | None = None) -> Settled:
-        """The problem with folded rows, where these are possible and worth it.
-
-        A stencil that reads two rows away gains less by them than transfers lose, so it has them
-        where the grid stays in memory. Raises UsageError where they are asked for in vain.
-        """
-        asked = self.options.fold
-        how = folding_of(problem, self.vector_bytes)
-        if reason := self._why_not_folded(problem, how, durable):
-            if asked == "always":
-                raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
-            return Settled(problem, self._told_of_shape(problem, reason))
-        other = problem.folding(how)
-        if asked == "always":
-            return Settled(other)
-        with suppress(InfeasiblePlan):
-            chosen = self._choose(other, *self._rates_of(other))
-            if chosen.schedule.resident or problem.stencil.radius[1] >= WORTH_FOLDING:
-                return Settled(other)
-        return Settled(problem)
-
-    def _told_of_shape(self, problem: Problem, reason: str) -> tuple[str, ...]:
-        """On which grid rows would be folded, where nothing but the ``reason`` hinders it."""
-        if not self.vector_bytes or reason != why_shape_not_folded(problem, self.vector_bytes):
-            return ()
-        if problem.stencil.radius[1] < WORTH_FOLDING:
-            return ()
-        larger = whole_shape(problem, self.vector_bytes)
-        return (
-            f"rows are not folded, by which updates would be faster: {reason}; those of a grid of "
-            f"{format_extents(larger)} are",
-        )
-
-    def _why_not_folded(
-        self, problem: Problem, how: Folding | None, durable: Durable | None
-    ) -> str:
-        """Why rows cannot be folded, in words; empty where they can."""
-        options = self.options
-        if options.fold == "never":
-            return "it is not wanted"
-        if self.shared or options.device != "cpu" or options.tier not in (AUTO, "direct", "memory"):
-            return "rows are folded in windows of one process, in front of files"
-        if SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place:
-            return "rows of blocks, and of rings in files, are not folded"
-        if problem.transposed:
-            return "planes that pass along y are made of rows in files"
-        if durable is not None and any(share.manifest.cut for share in durable.shares):
-            return "the run was begun in strips"
-        if not self.vector_bytes:
-            return "kernels compute with vectors of less than 32 bytes here"
-        if how is None:
-            reason = why_not_folded(problem) or why_shape_not_folded(problem, self.vector_bytes)
-            return reason or "it reads less than two rows beyond a cell"
-        if (options.strip_rows or 0) % how.rows:
-            return f"strips of {options.strip_rows} rows are not whole groups of {how.rows}"
-        return ""
-
-    def _of_temporaries(self, problem: Problem, durable: Durable | None = None) -> Settled:
-        """The problem with temporaries kept or computed again, whichever takes less time."""
-        named = [field.name for field in problem.stencil.fields if field.temporary]
-        asked = self.options.temporaries or "auto"
-        if not named:
-            return Settled(problem)
-        if self.options.device != "cpu":
-            return Settled(problem, ("temporaries are kept, as on all devices",))
-        if durable is not None:
-            before = [name for share in durable.shares[:1] for name in share.manifest.recomputed]
-            how = f"{', '.join(before)} computed again where read" if before else "all kept"
-            told = (f"temporaries are as the run was begun: {how}",)
-            return Settled(problem.recomputing(before) if before else problem, told)
-        why = recomputable(problem)
-        able = [name for name in named if not why[name]]
-        if asked == "keep":
-            return Settled(problem, ("temporaries are kept: temporaries = keep",))
-        if asked == "recompute":
-            told = (f"{name} is kept: {why[name]}" for name in named if why[name])
-            return Settled(problem.recomputing(able) if able else problem, tuple(told))
-        return self._cheaper(problem)
-
-    def along(self, problem: Problem, durable: Durable | None = None) -> Settled:
-        """The problem, with the axis first along which its planes pass through memory.
-
-        That is its own first axis, or its second where planes are smaller and less time is taken.
-        A run of which something is ``durable`` goes on along the axis that it was begun along,
-        unless another one is asked for. Raises UsageError where that cannot be had.
-        """
-        asked, reason = self.options.stream_axis, self._why_not_along_y(problem)
-        if asked == "y" and reason:
-            raise UsageError(f"stream_axis = 'y' is not for this run: {reason}; leave it out")
-        if durable is not None and asked == AUTO:
-            before = any(share.manifest.transposed for share in durable.shares)
-            if before and not reason:
-                return Settled(problem.transpose(), ("planes pass along y, as the run was begun",))
-            return Settled(problem)
-        if asked == "y":
-            return Settled(problem.transpose(), ("planes pass along y: stream_axis = y",))
-        if asked == "z" or reason or not self._may_transpose(problem):
-            return Settled(problem)
-        return self._shorter(problem)
-
-    def _why_not_along_y(self, problem: Problem) -> str:
-        """Why planes cannot pass along the second axis, in words; empty where they can."""
-        if self.options.preview or self.options.pyramid:
-            return "previews and levels for viewers are made of planes along z"
-        if self.shared or self.options.device != "cpu":
-            return "ranks and devices stream along z"
-        return why_not_transposed(problem)
-
-    def _may_transpose(self, problem: Problem) -> bool:
-        """Whether the plan chooses the axis: where planes of the second are smaller."""
-        options = self.options
-        blocks = SCHEMES[options.scheme or DEFAULT.name].blocks
-        sized = options.slab_planes or options.strip_rows  # planes, and rows of these
-        streams = options.tier in (AUTO, "direct")
-        return problem.shape[0] < problem.shape[1] and streams and not (blocks or sized)
-
-    def _shorter(self, problem: Problem) -> Settled:
-        """The problem, or the transposed one if that takes less time."""
-        other = problem.transpose()
-        found = self._rates_of(problem, other)
-        try:
-            along = self._choose(problem, found[0])
-        except InfeasiblePlan:  # planes are too large, in strips too
-            along = None
-        if along is not None and along.schedule.resident:
-            return Settled(problem)
-        with suppress(InfeasiblePlan):
-            across = self._choose(other, found[1])
-            times = f"planes pass along y, {format_seconds(across.predicted_seconds)}"
-            if along is None:
-                return Settled(other, (f"{times}; along z they do not fit",))
-            if across.predicted_seconds < WORTH_TRANSPOSING * along.predicted_seconds:
-                seconds = format_seconds(along.predicted_seconds)
-                return Settled(other, (f"{times}; along z {seconds}",))
-        return Settled(problem)
+        told: tuple[str, ...] = ()
+        for form in Axis, Temporaries, Folds:
+            found = form(self).settled(problem, durable)
+            problem, told = found.problem, (*told, *found.told)
+        return Settled(problem, told)
 
     def forms(self, problem: Problem) -> tuple[Problem, ...]:
         """The problem with temporaries kept, and the other form that it may be computed in.
 
         That one computes temporaries again that the rates of cores and caches say so of. Where the
-        options leave no choice, there is one form. Rows are folded where that is for the run.
+        options leave no choice, there is one form. Axis and rows are those that are for the run.
         """
-        return tuple(self._folded(form).problem for form in self._forms(problem))
+        along = Axis(self).settled(problem).problem
+        return tuple(Folds(self).settled(form).problem for form in Temporaries(self).forms(along))
 
-    def _forms(self, problem: Problem) -> tuple[Problem, ...]:
-        if self.options.device != "cpu" or (self.options.temporaries or "auto") != "auto":
-            return (self._of_temporaries(problem).problem,)
-        threads = self.options.threads or self.machine.cores
-        chosen: tuple[str, ...] = ()
-        least = _seconds(problem, chosen, self.machine, threads)
-        able = [name for name, why in recomputable(problem).items() if not why]
-        for name in reversed(able):
-            more = (name, *chosen)
-            seconds = _seconds(problem, more, self.machine, threads)
-            if seconds < least:
-                chosen, least = more, seconds
-        return (problem, problem.recomputing(chosen)) if chosen else (problem,)
-
-    def _rates_of(self, *forms: Problem) -> list[Calibration | None]:
-        """What was measured of each form of a problem, where that is known of all."""
+    def rates_of(self, *forms: Problem) -> list[Calibration | None]:
+        """What was measured of the kernels of ``forms``, where that is known of all."""
         rates = [known_rates(one, self.options, self.machine) for one in forms]
         every = self.comm.share(rates)[0]
         return every if None not in every else [None] * len(forms)
 
-    def _cheaper(self, problem: Problem) -> Settled:
-        """The form of a problem that takes less time.
-
-        Plans say so. They know what was measured of kernels where that is known of both.
-        """
-        _, *others = self._forms(problem)
-        if not others:
-            return Settled(problem, ("temporaries are kept: to compute them again takes longer",))
-        (again,) = others
-        found = self._rates_of(problem, again)
-        kept, other = self._choose(problem, found[0]).predicted_seconds, None
-        with suppress(InfeasiblePlan, UsageError):
-            other = self._choose(again, found[1]).predicted_seconds
-        every = self.comm.share((kept, other))
-        slow = [seconds for _, seconds in every if seconds is not None]
-        if len(slow) < len(every):
-            return Settled(problem, ("temporaries are kept: there is no room for more rings",))
-        kept, other = max(seconds for seconds, _ in every), max(slow)
-        listed = ", ".join(again.stencil.recomputed)
-        times = f"{format_seconds(other)} computed again where read, {format_seconds(kept)} kept"
-        worth = other < kept
-        told = f"{listed}: {times}" if worth else f"temporaries are kept; {listed}: {times}"
-        return Settled(again if worth else problem, (told,))
-
     def first(self, problem: Problem) -> Plan:
         """The plan of this rank, from what is known of the kernel's rates by now."""
-        return self._choose(problem, *self._rates_of(problem))
+        return self.chosen(problem, *self.rates_of(problem))
 
     def with_disk(self, first: Plan, progress: Listener | None = None) -> Planning:
         """The same with the rates of the disk.
@@ -409,7 +218,7 @@ class Planning(msgspec.Struct, frozen=True):
         if self.comm.rank == 0 and worth and effort != "estimate":
             rates = calibration(problem, self.options, self.machine, kernel, progress=progress)
         rates = self.comm.share(rates)[0]
-        return first if rates is None else self._choose(problem, rates)
+        return first if rates is None else self.chosen(problem, rates)
 
     def _within(self, durable: Durable) -> bool:
         """Whether all that is durable of the sweep under way can be compared with its checksums.
@@ -467,7 +276,7 @@ class Planning(msgspec.Struct, frozen=True):
         slab, block = alike.slab_planes, alike.blocks.core
         return RankPart(alike.subgrid, Network(), depths=depths, slab=slab, block=block)
 
-    def _choose(self, problem: Problem, calibration: Calibration | None) -> Plan:
+    def chosen(self, problem: Problem, calibration: Calibration | None) -> Plan:
         """The plan of a problem from the rates of its kernel, which is made once."""
         for one, known_then, chosen in self._made:
             if one is problem and known_then == calibration:
@@ -523,19 +332,6 @@ class Planning(msgspec.Struct, frozen=True):
         mine = free_bytes(self.scratch) // self.comm.local
         row_bytes = min(problem.row_bytes(field.name) for field in problem.stencil.fields)
         return min(self.comm.share(mine)) * row_bytes // (row_bytes + SUM_BYTES)
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """A problem in the form in which it is to be computed, and why."""
-
-    problem: Problem
-    told: tuple[str, ...] = ()
-
-
-def _seconds(problem: Problem, again: tuple[str, ...], machine: Machine, threads: int) -> float:
-    """What an update takes of cores and caches where temporaries are computed ``again``."""
-    bounds = rates(problem.recomputing(again), machine, threads)
-    return 1 / min(bounds.cores, bounds.cache)
 
 
 def plan_elsewhere(problem: Problem, options: RunOptions, site: Site) -> Plan:

@@ -1,0 +1,271 @@
+"""The forms in which a problem may be computed, and which of them takes least time.
+
+Along which axis its planes pass, whether temporaries are kept, and whether rows share vectors: each
+form is a problem of its own, whose results are those of the others.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from outgrid.comm import Comm
+from outgrid.config import AUTO, RunOptions
+from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.folding import Folding
+from outgrid.lines import format_extents
+from outgrid.machine import Machine
+from outgrid.plan.calibration import Calibration
+from outgrid.plan.cost import rates
+from outgrid.plan.model import Plan
+from outgrid.runs.group import Durable
+from outgrid.schemes import DEFAULT, SCHEMES
+from outgrid.stencil.folded import (
+    folding_of,
+    whole_shape,
+    why_not_folded,
+    why_shape_not_folded,
+)
+from outgrid.stencil.problem import Problem
+from outgrid.stencil.recomputed import recomputable
+from outgrid.stencil.transposed import why_not_transposed
+from outgrid.units import format_seconds
+
+__all__ = ["Axis", "Folds", "Settled", "Temporaries"]
+
+# Rows that a stencil reads beyond a cell, from which on folded rows are worth what they take of
+# transfers: beyond memory an acoustic wave of order 4 in layers loses 10 to 25 % by them, elastic
+# waves of order 4 lose 4 %, and a wave of order 8 makes 1.4 to 1.5 times as many updates.
+WORTH_FOLDING = 3
+
+# Planes pass along the second axis where that takes less than this share of the time.
+WORTH_TRANSPOSING = 0.9
+
+
+class Planner(Protocol):
+    """Whoever plans problems for all ranks of ``comm``; see `planning.Planning`."""
+
+    @property
+    def options(self) -> RunOptions: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def comm(self) -> Comm: ...
+    @property
+    def shared(self) -> bool: ...
+    @property
+    def vector_bytes(self) -> int: ...
+    def chosen(self, problem: Problem, calibration: Calibration | None) -> Plan: ...
+    def rates_of(self, *forms: Problem) -> list[Calibration | None]: ...
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A problem in the form in which it is to be computed, and why."""
+
+    problem: Problem
+    told: tuple[str, ...] = ()
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """Which axis comes first, along which planes pass through memory."""
+
+    by: Planner
+
+    def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem, with the axis first along which its planes pass through memory.
+
+        That is its own first axis, or its second where planes are smaller and less time is taken.
+        A run of which something is ``durable`` goes on along the axis that it was begun along,
+        unless another one is asked for. Raises UsageError where that cannot be had.
+        """
+        asked, reason = self.by.options.stream_axis, self._why_not_along_y(problem)
+        if asked == "y" and reason:
+            raise UsageError(f"stream_axis = 'y' is not for this run: {reason}; leave it out")
+        if durable is not None and asked == AUTO:
+            before = any(share.manifest.transposed for share in durable.shares)
+            if before and not reason:
+                return Settled(problem.transpose(), ("planes pass along y, as the run was begun",))
+            return Settled(problem)
+        if asked == "y":
+            return Settled(problem.transpose(), ("planes pass along y: stream_axis = y",))
+        if asked == "z" or reason or not self._may_transpose(problem):
+            return Settled(problem)
+        return self._shorter(problem)
+
+    def _why_not_along_y(self, problem: Problem) -> str:
+        """Why planes cannot pass along the second axis, in words; empty where they can."""
+        if self.by.options.preview or self.by.options.pyramid:
+            return "previews and levels for viewers are made of planes along z"
+        if self.by.shared or self.by.options.device != "cpu":
+            return "ranks and devices stream along z"
+        return why_not_transposed(problem)
+
+    def _may_transpose(self, problem: Problem) -> bool:
+        """Whether the plan chooses the axis: where planes of the second are smaller."""
+        options = self.by.options
+        blocks = SCHEMES[options.scheme or DEFAULT.name].blocks
+        sized = options.slab_planes or options.strip_rows  # planes, and rows of these
+        streams = options.tier in (AUTO, "direct")
+        return problem.shape[0] < problem.shape[1] and streams and not (blocks or sized)
+
+    def _shorter(self, problem: Problem) -> Settled:
+        """The problem, or the transposed one if that takes less time."""
+        other = problem.transpose()
+        found = self.by.rates_of(problem, other)
+        try:
+            along = self.by.chosen(problem, found[0])
+        except InfeasiblePlan:  # planes are too large, in strips too
+            along = None
+        if along is not None and along.schedule.resident:
+            return Settled(problem)
+        with suppress(InfeasiblePlan):
+            across = self.by.chosen(other, found[1])
+            times = f"planes pass along y, {format_seconds(across.predicted_seconds)}"
+            if along is None:
+                return Settled(other, (f"{times}; along z they do not fit",))
+            if across.predicted_seconds < WORTH_TRANSPOSING * along.predicted_seconds:
+                seconds = format_seconds(along.predicted_seconds)
+                return Settled(other, (f"{times}; along z {seconds}",))
+        return Settled(problem)
+
+
+class Temporaries(msgspec.Struct, frozen=True):
+    """Whether temporaries are kept, or computed again where they are read."""
+
+    by: Planner
+
+    def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem with temporaries kept or computed again, whichever takes less time."""
+        named = [field.name for field in problem.stencil.fields if field.temporary]
+        asked = self.by.options.temporaries or "auto"
+        if not named:
+            return Settled(problem)
+        if self.by.options.device != "cpu":
+            return Settled(problem, ("temporaries are kept, as on all devices",))
+        if durable is not None:
+            before = [name for share in durable.shares[:1] for name in share.manifest.recomputed]
+            how = f"{', '.join(before)} computed again where read" if before else "all kept"
+            told = (f"temporaries are as the run was begun: {how}",)
+            return Settled(problem.recomputing(before) if before else problem, told)
+        why = recomputable(problem)
+        able = [name for name in named if not why[name]]
+        if asked == "keep":
+            return Settled(problem, ("temporaries are kept: temporaries = keep",))
+        if asked == "recompute":
+            told = (f"{name} is kept: {why[name]}" for name in named if why[name])
+            return Settled(problem.recomputing(able) if able else problem, tuple(told))
+        return self._cheaper(problem)
+
+    def forms(self, problem: Problem) -> tuple[Problem, ...]:
+        """The problem with all of them kept, and with those computed again that this is worth for.
+
+        Only the first where there are none of these, and only what options ask for.
+        """
+        options = self.by.options
+        if options.device != "cpu" or (options.temporaries or "auto") != "auto":
+            return (self.settled(problem).problem,)
+        threads = options.threads or self.by.machine.cores
+        chosen: tuple[str, ...] = ()
+        least = _seconds(problem, chosen, self.by.machine, threads)
+        able = [name for name, why in recomputable(problem).items() if not why]
+        for name in reversed(able):
+            more = (name, *chosen)
+            seconds = _seconds(problem, more, self.by.machine, threads)
+            if seconds < least:
+                chosen, least = more, seconds
+        return (problem, problem.recomputing(chosen)) if chosen else (problem,)
+
+    def _cheaper(self, problem: Problem) -> Settled:
+        """The form of a problem that takes less time.
+
+        Plans say so. They know what was measured of kernels where that is known of both.
+        """
+        _, *others = self.forms(problem)
+        if not others:
+            return Settled(problem, ("temporaries are kept: to compute them again takes longer",))
+        (again,) = others
+        found = self.by.rates_of(problem, again)
+        kept, other = self.by.chosen(problem, found[0]).predicted_seconds, None
+        with suppress(InfeasiblePlan, UsageError):
+            other = self.by.chosen(again, found[1]).predicted_seconds
+        every = self.by.comm.share((kept, other))
+        slow = [seconds for _, seconds in every if seconds is not None]
+        if len(slow) < len(every):
+            return Settled(problem, ("temporaries are kept: there is no room for more rings",))
+        kept, other = max(seconds for seconds, _ in every), max(slow)
+        listed = ", ".join(again.stencil.recomputed)
+        times = f"{format_seconds(other)} computed again where read, {format_seconds(kept)} kept"
+        worth = other < kept
+        told = f"{listed}: {times}" if worth else f"temporaries are kept; {listed}: {times}"
+        return Settled(again if worth else problem, (told,))
+
+
+class Folds(msgspec.Struct, frozen=True):
+    """Whether neighbouring rows share each vector."""
+
+    by: Planner
+
+    def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem with folded rows, where these are possible and worth it.
+
+        A stencil that reads two rows away gains less by them than transfers lose, so it has them
+        where the grid stays in memory. Raises UsageError where they are asked for in vain.
+        """
+        asked = self.by.options.fold
+        how = folding_of(problem, self.by.vector_bytes)
+        if reason := self._why_not(problem, how, durable):
+            if asked == "always":
+                raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
+            return Settled(problem, self._told_of_shape(problem, reason))
+        other = problem.folding(how)
+        if asked == "always":
+            return Settled(other)
+        with suppress(InfeasiblePlan):
+            chosen = self.by.chosen(other, *self.by.rates_of(other))
+            if chosen.schedule.resident or problem.stencil.radius[1] >= WORTH_FOLDING:
+                return Settled(other)
+        return Settled(problem)
+
+    def _told_of_shape(self, problem: Problem, reason: str) -> tuple[str, ...]:
+        """On which grid rows would be folded, where nothing but the ``reason`` hinders it."""
+        vector_bytes = self.by.vector_bytes
+        if not vector_bytes or reason != why_shape_not_folded(problem, vector_bytes):
+            return ()
+        if problem.stencil.radius[1] < WORTH_FOLDING:
+            return ()
+        larger = whole_shape(problem, vector_bytes)
+        return (
+            f"rows are not folded, by which updates would be faster: {reason}; those of a grid of "
+            f"{format_extents(larger)} are",
+        )
+
+    def _why_not(self, problem: Problem, how: Folding | None, durable: Durable | None) -> str:
+        """Why rows cannot be folded, in words; empty where they can."""
+        options, vector_bytes = self.by.options, self.by.vector_bytes
+        if options.fold == "never":
+            return "it is not wanted"
+        tiers = (AUTO, "direct", "memory")
+        if self.by.shared or options.device != "cpu" or options.tier not in tiers:
+            return "rows are folded in windows of one process, in front of files"
+        if SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place:
+            return "rows of blocks, and of rings in files, are not folded"
+        if problem.transposed:
+            return "planes that pass along y are made of rows in files"
+        if durable is not None and any(share.manifest.cut for share in durable.shares):
+            return "the run was begun in strips"
+        if not vector_bytes:
+            return "kernels compute with vectors of less than 32 bytes here"
+        if how is None:
+            reason = why_not_folded(problem) or why_shape_not_folded(problem, vector_bytes)
+            return reason or "it reads less than two rows beyond a cell"
+        if (options.strip_rows or 0) % how.rows:
+            return f"strips of {options.strip_rows} rows are not whole groups of {how.rows}"
+        return ""
+
+
+def _seconds(problem: Problem, again: tuple[str, ...], machine: Machine, threads: int) -> float:
+    """What an update takes of cores and caches where temporaries are computed ``again``."""
+    bounds = rates(problem.recomputing(again), machine, threads)
+    return 1 / min(bounds.cores, bounds.cache)
