@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outgrid import native
@@ -57,20 +57,9 @@ def test_what_is_folded_is_unfolded_from_any_byte_on(folding, groups, data):
         assert (into[0], into[-1]) == (7, 7)
 
 
-def every_way(test):
-    """With each engine, past the page cache and through it, in one part and in three."""
-    test = settings(
-        max_examples=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )(test)
-    ways = {"engine": native.engines(), "direct": [True, False], "parts": [1, 3]}
-    for name, values in ways.items():
-        test = pytest.mark.parametrize(name, values)(test)
-    return test
-
-
-@every_way
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("engine", native.engines())
 @given(
     transfer=transfers(),
     request_bytes=st.sampled_from([4096, 1 << 14, 1 << 18]),

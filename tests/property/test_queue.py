@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outgrid import native
@@ -16,18 +16,6 @@ positions = st.one_of(
     st.integers(0, SPAN // 4096).map(lambda block: block * 4096),
     st.integers(0, SPAN // 512).map(lambda sector: sector * 512),
 )
-
-
-def every_way(test):
-    """A property that holds with each engine, past the page cache and through it."""
-    test = settings(
-        max_examples=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )(test)
-    for name, values in (("engine", native.engines()), ("direct", [True, False])):
-        test = pytest.mark.parametrize(name, values)(test)
-    return test
 
 
 @st.composite
@@ -49,7 +37,8 @@ def move(submit, file, regions, memory, shifts):
     return rows
 
 
-@every_way
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("engine", native.engines())
 @given(
     written=st.lists(regions(), min_size=1, max_size=3),
     wanted=regions(),
@@ -95,7 +84,8 @@ def rows_in_memory(draw):
     return row_bytes, list(zip(gaps, counts, strict=True))
 
 
-@every_way
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("engine", native.engines())
 @pytest.mark.parametrize("parts", [1, 3])
 @given(
     rows=rows_in_memory(),
