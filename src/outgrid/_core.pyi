@@ -1,9 +1,11 @@
 import os
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+_FoldedRows: TypeAlias = tuple[int, int, int]  # rows of a group, bytes of a vector and of a row
 
 BLOCK_BYTES: int
 TEAM_ADDRESS: int
@@ -160,21 +162,21 @@ class Queue:
         file: File,
         segments: NDArray[np.int64],
         row_bytes: int = 0,
-        folding: tuple[int, int, int] = (1, 0, 0),
+        folding: _FoldedRows = ...,
     ) -> int: ...
     def submit_read_packed(
         self,
         file: File,
         segments: NDArray[np.int64],
         planes: NDArray[np.int64],
-        folding: tuple[int, int, int] = (1, 0, 0),
+        folding: _FoldedRows = ...,
     ) -> int: ...
     def submit_write(
         self,
         file: File,
         segments: NDArray[np.int64],
         row_bytes: int = 0,
-        folding: tuple[int, int, int] = (1, 0, 0),
+        folding: _FoldedRows = ...,
     ) -> int: ...
     def submit_flush(self, file: File) -> int: ...
     def submit_complete(self, nbytes: int, seconds: float = 0.0) -> int: ...

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -248,16 +248,17 @@ def vector_bytes() -> int:
 
     Or where the compiler does not say: what is wrong with it is told when it compiles.
     """
+    names = {f"__{able.upper()}__": able for able in VECTORS}
+    abilities: Collection[str] = ()
     try:
         compiler = find_compiler()
     except BuildError:  # what another one has left may be here
-        told = f"{_processor()} "
-        return next((n for able, n in VECTORS.items() if f" {able} " in told), 0)
-    with suppress(BuildError):
-        macros = (f"__{able.upper()}__" for able in VECTORS)
-        found = defined(compiler.command, compiler.flags, macros)
-        return next((n for able, n in VECTORS.items() if f"__{able.upper()}__" in found), 0)
-    return 0
+        abilities = _processor().split()
+    else:
+        with suppress(BuildError):
+            found = defined(compiler.command, compiler.flags, names)
+            abilities = [names[macro] for macro in found]
+    return next((nbytes for able, nbytes in VECTORS.items() if able in abilities), 0)
 
 
 def _processor() -> str:
