@@ -19,6 +19,7 @@ from outgrid.lines import format_extents
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import rates
+from outgrid.plan.layout import MANY_ARRAYS
 from outgrid.plan.model import Plan
 from outgrid.runs.group import Durable
 from outgrid.schemes import DEFAULT, SCHEMES
@@ -211,7 +212,8 @@ class Folds(msgspec.Struct, frozen=True):
         """The problem with folded rows, where these are possible and worth it.
 
         A stencil that reads two rows away gains less by them than transfers lose, so it has them
-        where the grid stays in memory. Raises UsageError where they are asked for in vain.
+        where the grid stays in memory, and its arrays are so few that planes a line apart are not
+        the better choice there. Raises UsageError where they are asked for in vain.
         """
         asked = self.by.options.fold
         how = folding_of(problem, self.by.vector_bytes)
@@ -219,13 +221,14 @@ class Folds(msgspec.Struct, frozen=True):
             if asked == "always":
                 raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
             return Settled(problem, self._told_of_shape(problem, reason))
-        other = problem.folding(how)
+        other, far = problem.folding(how), problem.stencil.radius[1] >= WORTH_FOLDING
         if asked == "always":
             return Settled(other)
-        with suppress(InfeasiblePlan):
-            chosen = self.by.chosen(other, *self.by.rates_of(other))
-            if chosen.schedule.resident or problem.stencil.radius[1] >= WORTH_FOLDING:
-                return Settled(other)
+        if far or problem.stencil.arrays < MANY_ARRAYS:
+            with suppress(InfeasiblePlan):
+                chosen = self.by.chosen(other, *self.by.rates_of(other))
+                if far or chosen.schedule.resident:
+                    return Settled(other)
         return Settled(problem)
 
     def _told_of_shape(self, problem: Problem, reason: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from outgrid.plan.model import MOST_GROUP, Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
 from outgrid.plan.schedule.lifetime import ring_count
+from outgrid.plan.sizing import Sizing
 from outgrid.plan.tiling import (
     FRONT_PLANES,
     asking_for,
@@ -493,7 +494,7 @@ def _parts(small: Problem) -> tuple[int, ...]:
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
-    """A resident plan of one sweep."""
+    """A resident plan of one sweep, in a window whose planes lie as those that are streamed."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
     depth = trial.depth
     own = RunOptions(
@@ -514,14 +515,17 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
         own = asking_for(tile, small, own)
     data = small.to_dict() | {"steps": depth}
     folded = small.stencil.folded
-    chosen = plan(Problem.from_dict(data).folding(folded), own, machine, 0)
+    whole = Problem.from_dict(data).folding(folded)
+    chosen, sizing = plan(whole, own, machine, 0), Sizing(whole)
     if trial.levels == 1 and depth > 1:
         tile = Tile("level", 0, trial.planes, group=trial.group)
     else:
         # A grid that is periodic along the stream is measured for streaming, where diamonds serve.
         tile = choose_tile(small, machine, own, chosen.threads, depth)
     slab = trial.slab or chosen.schedule.pitch_planes
-    return replace(chosen, tile=tile, schedule=replace(chosen.schedule, slab_planes=slab))
+    streamed = sizing.layout(sizing.strips(0), 0)
+    schedule = replace(chosen.schedule, slab_planes=slab)
+    return replace(chosen, tile=tile, layout=streamed, schedule=schedule)
 
 
 def _rate(chosen: Plan, window: Window, kernel: Kernel) -> float:

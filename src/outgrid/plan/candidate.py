@@ -91,7 +91,7 @@ def sized(
     depths = request.split(depth)
     deepest = max(depths, default=0)
     strips = sizing.strips(deepest, height)
-    layout = sizing.layout(strips, deepest)
+    layout = sizing.layout(strips, deepest, resident and request.accelerator is None)
     # Without a front over a closed grid each sweep is one slab, in which all planes make every
     # step together; and on a device, whose caches no slab would fit.
     closed = sizing.streamed.periodic or request.accelerator is not None

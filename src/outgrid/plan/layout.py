@@ -25,6 +25,9 @@ RING_STEP_BYTES = 21 * SECTOR_BYTES
 RING_TURN_BYTES = 128 << 10
 # Planes smaller than this keep their natural pitch: spare bytes would be felt as lost memory.
 PADDED_PLANE_BYTES = 16 << 10
+# With so many arrays planes that are sectors apart want more lines of the same sets of a
+# first-level cache than it has.
+MANY_ARRAYS = 8
 
 ITEM_BYTES = {dtype: item_bytes(dtype) for dtype in STORED}
 
@@ -35,6 +38,7 @@ def layout(
     window_rows: int | None = None,
     apart: Mapping[str, str] | None = None,
     in_pieces: bool = False,
+    lines: bool = False,
 ) -> Layout:
     """Rows on whole cache lines, planes on whole sectors where the file allows both.
 
@@ -42,7 +46,9 @@ def layout(
     straight between file and window. Any other shape is staged: its rows are padded in the window
     and pass through a bounce buffer. Strips begin at any row: theirs must fill whole blocks. The
     window holds ``window_rows`` rows of a plane, all of them if left out; blocks of a circle may
-    hold more, and then all come ``in_pieces``, as the rows of a transposed grid do.
+    hold more, and then all come ``in_pieces``, as the rows of a transposed grid do. Planes that may
+    begin on any of the ``lines`` of the caches are copied on their way to a disk that writes from
+    whole sectors.
 
     All fields have as many cells from row to row as one of ``dtype``: ``apart``, the types of those
     that are kept in another, have rows of whole vectors, if not of whole lines.
@@ -59,12 +65,15 @@ def layout(
         staged = row_bytes != stride or moved_bytes % BLOCK_BYTES != 0
         # Of staged rows most go straight if they are whole sectors, in the file and in memory.
         straight = not staged or (row_bytes == stride and row_bytes % SECTOR_BYTES == 0)
-        unit = SECTOR_BYTES if straight else LINE_BYTES
-        pitch = -(-held * stride // unit) * unit
+        apart = SECTOR_BYTES if straight and not lines else SECTOR_BYTES + LINE_BYTES
+        pitch = -(-held * stride // LINE_BYTES) * LINE_BYTES
         # A first-level cache tells addresses apart by what they are within a page: planes whole
-        # pages apart compete for the same few of its lines, those an odd number of sectors do not.
-        if pitch >= PADDED_PLANE_BYTES and (pitch // unit) % 2 == 0:
-            pitch += unit
+        # pages apart compete for the same few of its lines. Those an odd number of sectors apart
+        # share them with every eighth, and a line more with none.
+        if pitch >= PADDED_PLANE_BYTES:
+            pitch += (apart - pitch) % (2 * SECTOR_BYTES)
+        elif straight:
+            pitch = -(-pitch // SECTOR_BYTES) * SECTOR_BYTES
         return row_bytes, stride, pitch, staged
 
     row_bytes, stride, pitch, staged = sizes(ITEM_BYTES[dtype])
@@ -100,6 +109,8 @@ def plane_bytes(ring: Ring, held: Layout) -> int:
 def describe(held: Layout) -> str:
     """One line for a reader of the plan."""
     way = "through a staging buffer" if held.staged else "straight into the window"
+    if not held.staged and held.pitch_bytes % SECTOR_BYTES:
+        way = "into the window, where they begin on lines of the caches and not on sectors"
     plane = format_bytes(held.rows * held.row_bytes)
     own = ", ".join(
         f"{format_bytes(held.rows * layout.row_bytes)} of {layout.field}" for layout in held.apart

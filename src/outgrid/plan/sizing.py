@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from outgrid.plan.layout import layout
+from outgrid.plan.layout import MANY_ARRAYS, layout
 from outgrid.plan.model import Layout
 from outgrid.plan.presence import row_bands
 from outgrid.plan.schedule.axis import Axis
@@ -133,12 +133,16 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         whole = Strips(rows.extent, rows.extent, *edges)
         return replace(whole, height=rows.extent + whole.lean(depth))
 
-    def layout(self, strips: Strips, depth: int) -> Layout:
-        """Planes and rows in the window."""
+    def layout(self, strips: Strips, depth: int, resident: bool = False) -> Layout:
+        """Planes and rows in the window.
+
+        What comes once and leaves once may be copied on its way, where updates gain by that.
+        """
         held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
-        return layout(*given, in_pieces=self.problem.transposed)
+        lines = resident and self.problem.stencil.arrays >= MANY_ARRAYS
+        return layout(*given, in_pieces=self.problem.transposed, lines=lines)
 
     def schedule(
         self,

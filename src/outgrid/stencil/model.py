@@ -118,6 +118,11 @@ class Stencil(msgspec.Struct, frozen=True):
         return tuple(field for field in self.evolving if not field.temporary)
 
     @property
+    def arrays(self) -> int:
+        """Arrays that a step works with: each level of each field."""
+        return sum(field.levels for field in self.fields)
+
+    @property
     def recomputed_set(self) -> frozenset[str]:
         """The temporaries that are computed again where they are read."""
         return frozenset(self.recomputed)

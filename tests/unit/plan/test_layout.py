@@ -17,7 +17,8 @@ from outgrid.plan.layout import LINE_BYTES, SECTOR_BYTES, describe, layout
         ((9, 512, 512), "float64", 4096, 512 * 4096 + 512, False),  # an odd number of sectors
         ((9, 513, 512), "float64", 4096, 513 * 4096 + 512, False),
         ((9, 16384), "float32", 65536, 65536 + 512, False),
-        ((9, 32, 63), "float64", 512, 32 * 512 + 64, True),  # an odd number of lines
+        # An odd number of sectors and a line, where none has to be whole.
+        ((9, 32, 63), "float64", 512, 32 * 512 + 512 + 64, True),
     ],
 )
 def test_rows_fill_lines_and_planes_fill_blocks_where_the_file_does(
@@ -27,6 +28,24 @@ def test_rows_fill_lines_and_planes_fill_blocks_where_the_file_does(
     assert (found.row_stride_bytes, found.pitch_bytes, found.staged) == (stride, pitch, staged)
     assert found.row_stride_bytes % LINE_BYTES == 0
     assert staged or found.pitch_bytes % SECTOR_BYTES == 0
+
+
+def sets(pitch, planes):
+    """The sets of a first-level cache that the first lines of planes are in."""
+    return {plane * pitch // LINE_BYTES % 64 for plane in range(planes)}
+
+
+@pytest.mark.parametrize("shape", [(9, 256, 256), (9, 512, 512), (9, 100, 100), (9, 16384)])
+def test_planes_that_begin_on_lines_share_no_sets(shape):
+    found, sectors = layout(shape, "float32", lines=True), layout(shape, "float32")
+    assert (found.staged, found.row_stride_bytes) == (sectors.staged, sectors.row_stride_bytes)
+    assert found.pitch_bytes % (2 * SECTOR_BYTES) == SECTOR_BYTES + LINE_BYTES
+    assert 0 <= found.pitch_bytes - sectors.rows * sectors.row_stride_bytes < 2 * SECTOR_BYTES
+    assert len(sets(found.pitch_bytes, 64)) == 64
+    assert len(sets(sectors.pitch_bytes, 64)) == (64 if sectors.staged else 8)
+    assert ("on lines of the caches" in describe(found)) is not found.staged
+    small = layout((9, 8, 64), "float32", lines=True)
+    assert small.pitch_bytes == 8 * 64 * 4  # no room is lost
 
 
 def test_the_way_of_the_bytes_is_told():

@@ -51,6 +51,34 @@ def disks(rate):
     return msgspec.structs.replace(MACHINE, **rates)
 
 
+@og.stencil(ndim=3)
+def driven(u, a, b, c, d, e, f, g):
+    """A field that diffuses, and all that drives it: eight arrays."""
+    return u + 0.1 * og.laplacian(u) + (a + b + c + d + e + f + g)
+
+
+@og.stencil(ndim=3)
+def fewer(u, a, b, c, d, e, f):
+    """The same with seven."""
+    return u + 0.1 * og.laplacian(u) + (a + b + c + d + e + f)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tier", "between"),
+    [
+        (driven, "memory", 512 + 64),
+        (driven, "direct", 512),
+        (fewer, "memory", 512),
+    ],
+)
+def test_planes_of_many_arrays_begin_on_lines_where_the_grid_stays_in_memory(rule, tier, between):
+    names = [field.name for field in rule.trace(3).fields]
+    asked = Problem(rule, (96, 128, 128), "float32", 16, initial=dict.fromkeys(names, 0.0))
+    found = planned(asked, tier=tier)
+    assert found.schedule.resident is (tier == "memory")
+    assert found.layout.pitch_bytes % 1024 == between
+
+
 def test_a_grid_that_fits_stays_in_memory():
     found = planned(problem((128, 128, 128)))
     assert found.schedule.resident
