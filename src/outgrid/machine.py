@@ -91,6 +91,9 @@ class Machine(msgspec.Struct, frozen=True):
     `l2_effective_bytes` and `l3_effective_bytes` are the working sets that one core keeps near
     `l2_bandwidth` and `l3_bandwidth` (bytes per second and core) while all others work as well; the
     second is kept by both caches together, so it is never less than the first.
+
+    `lines`: direct transfers of the scratch tier may begin at any line of memory, 64 bytes; else
+    those that do not begin at whole sectors are copied.
     """
 
     cores: int
@@ -111,6 +114,7 @@ class Machine(msgspec.Struct, frozen=True):
     l3_effective_bytes: int = _ASSUMED_L2_BYTES + _ASSUMED_L3_SHARE_BYTES
     l2_bandwidth: float = ASSUMED_L2_BANDWIDTH
     l3_bandwidth: float = ASSUMED_L3_BANDWIDTH
+    lines: bool = False
 
     @property
     def summary(self) -> str:

@@ -84,7 +84,7 @@ DOUBTFUL, CLOSE = 0.45, 0.9
 FALLEN = 0.8
 # A window so many times as large as the caches comes from memory, nearly all of it.
 BEYOND = 4
-FORM = "17"  # changes with what is measured: older calibrations are not found again
+FORM = "18"  # changes with what is measured: older calibrations are not found again
 
 
 def calibrate(
@@ -394,13 +394,14 @@ def calibration_path(
     """Where a calibration is kept: its name digests all that decides the rates.
 
     That is what the source of the kernel follows from, who compiles and runs it, the length of
-    rows, where fields exist that exist in a region only, and whether the window that is measured in
-    ``room_bytes`` is larger than the caches; the source itself need not be there.
+    rows, where planes may begin, where fields exist that exist in a region only, and whether the
+    window that is measured in ``room_bytes`` is larger than the caches; the source itself need not
+    be there.
     """
     kernel = (generator_version(), problem.stencil.digest, problem.dtype, problem.edges)
     apart = sorted(problem.dtypes.items())
     by = machine.cpu, machine.l2_bytes, machine.l3_bytes, machine.compiler, *processor(), *_maker()
-    runs = options.threads or machine.cores, problem.shape[1:]
+    runs = options.threads or machine.cores, problem.shape[1:], machine.lines
     measured = _place(problem, machine, room_bytes)
     parts = (FORM, *kernel, apart, *by, *runs, *measured)
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
@@ -516,7 +517,7 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
     data = small.to_dict() | {"steps": depth}
     folded = small.stencil.folded
     whole = Problem.from_dict(data).folding(folded)
-    chosen, sizing = plan(whole, own, machine, 0), Sizing(whole)
+    chosen, sizing = plan(whole, own, machine, 0), Sizing(whole, lines=machine.lines)
     if trial.levels == 1 and depth > 1:
         tile = Tile("level", 0, trial.planes, group=trial.group)
     else:

@@ -81,7 +81,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         # Where what is not written takes no memory.
         locked = options.in_place or "mlock" in options.require
         narrow = disk_tier(options) == "direct" and not locked
-        return Sizing(self.problem, subgrid, partial, narrow, self._shared_from)
+        lines = self.machine.lines and self.accelerator is None
+        return Sizing(self.problem, subgrid, partial, narrow, self._shared_from, lines)
 
     @property
     def _shared_from(self) -> int | None:

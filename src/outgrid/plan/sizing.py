@@ -35,7 +35,7 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     Of a ``subgrid``, if there is one, else of the whole grid. Where ``partial``, planes in which a
     field does not exist are neither moved nor kept, and where ``narrow``, such rows are not kept.
     Of sweeps of at least ``shared_from`` steps, what comes takes the place of what leaves; see
-    `Window`.
+    `Window`. Transfers may begin at any of the ``lines`` of memory, or at sectors.
     """
 
     problem: Problem
@@ -43,6 +43,7 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     partial: bool = True
     narrow: bool = False
     shared_from: int | None = None
+    lines: bool = False
 
     @cached_property
     def domain(self) -> Domain:
@@ -136,12 +137,13 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     def layout(self, strips: Strips, depth: int, resident: bool = False) -> Layout:
         """Planes and rows in the window.
 
-        What comes once and leaves once may be copied on its way, where updates gain by that.
+        Of many arrays they begin at lines, by which updates gain, where the disk takes these or the
+        grid is ``resident``: then each plane is copied once on its way in and once on its way out.
         """
         held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
-        lines = resident and self.problem.stencil.arrays >= MANY_ARRAYS
+        lines = (resident or self.lines) and self.problem.stencil.arrays >= MANY_ARRAYS
         return layout(*given, in_pieces=self.problem.transposed, lines=lines)
 
     def schedule(

@@ -14,6 +14,7 @@ from outgrid.build.kept import cache_folder, decoded, elsewhere, keep
 from outgrid.durable import existing
 from outgrid.errors import StoreError
 from outgrid.machine import Machine, describe_machine
+from outgrid.probe.disk import moves_lines
 from outgrid.regular import read_own
 from outgrid.version import __version__
 
@@ -102,7 +103,7 @@ def known_machine(scratch: Path | None) -> Machine:
     `scratch` is the folder of a run's files, or one that will be made; None for the working folder.
     Reads the cache, measures nothing.
     """
-    described = describe_machine()
+    described = replace(describe_machine(), lines=moves_lines(scratch or Path()))
     profile = known_profile(described, scratch)
     return described if profile is None else profile.machine(described)
 

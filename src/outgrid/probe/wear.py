@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from outgrid.durable import existing
-from outgrid.regular import resolved
+from outgrid.probe.disk import SYSFS, disk_of
 
 __all__ = ["device_endurance"]
 
@@ -20,14 +18,14 @@ SECONDS = 5
 
 
 @cache
-def device_endurance(place: Path, sysfs: Path = Path("/sys")) -> int:
+def device_endurance(place: Path, sysfs: Path = SYSFS) -> int:
     """Bytes that the device under `place` may be written in all, 0 where nobody can say.
 
     An NVMe device tells what was written to it and which share of its life that took (NVM Express
     base specification, SMART / health information): the quotient is what it counts on. Below 1 %
     it says nothing yet. Asked with smartctl, where that is installed and may.
     """
-    disk = _disk(place, sysfs)
+    disk = disk_of(place, sysfs)
     tool = shutil.which("smartctl")
     if disk is None or tool is None:
         return 0
@@ -40,14 +38,3 @@ def device_endurance(place: Path, sysfs: Path = Path("/sys")) -> int:
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return 0
     return written * 100 // used if used > 0 else 0
-
-
-def _disk(place: Path, sysfs: Path) -> str | None:
-    """Name of the disk that holds the file system of a folder, None where it is on none."""
-    status = place.stat() if place.is_block_device() else existing(place).stat()
-    number = status.st_rdev if place.is_block_device() else status.st_dev
-    entry = sysfs / "dev/block" / f"{os.major(number)}:{os.minor(number)}"
-    if not entry.exists():
-        return None
-    entry = resolved(entry)
-    return entry.parent.name if (entry / "partition").exists() else entry.name

@@ -361,6 +361,7 @@ def machines(draw: st.DrawFn) -> Machine:
         kernel="6.1.0",
         compiler="/usr/bin/g++",
         python="3.11",
+        lines=draw(st.booleans()),
     )
 
 

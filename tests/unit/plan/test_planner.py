@@ -64,17 +64,21 @@ def fewer(u, a, b, c, d, e, f):
 
 
 @pytest.mark.parametrize(
-    ("rule", "tier", "between"),
+    ("rule", "tier", "lines", "between"),
     [
-        (driven, "memory", 512 + 64),
-        (driven, "direct", 512),
-        (fewer, "memory", 512),
+        (driven, "memory", False, 512 + 64),
+        (driven, "direct", False, 512),
+        (driven, "direct", True, 512 + 64),
+        (fewer, "memory", True, 512),
+        (fewer, "direct", True, 512),
     ],
 )
-def test_planes_of_many_arrays_begin_on_lines_where_the_grid_stays_in_memory(rule, tier, between):
+def test_planes_of_many_arrays_begin_on_lines_in_memory_and_where_disks_take_them(
+    rule, tier, lines, between
+):
     names = [field.name for field in rule.trace(3).fields]
     asked = Problem(rule, (96, 128, 128), "float32", 16, initial=dict.fromkeys(names, 0.0))
-    found = planned(asked, tier=tier)
+    found = planned(asked, msgspec.structs.replace(MACHINE, lines=lines), tier=tier)
     assert found.schedule.resident is (tier == "memory")
     assert found.layout.pitch_bytes % 1024 == between
 
