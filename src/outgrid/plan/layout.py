@@ -65,13 +65,13 @@ def layout(
         staged = row_bytes != stride or moved_bytes % BLOCK_BYTES != 0
         # Of staged rows most go straight if they are whole sectors, in the file and in memory.
         straight = not staged or (row_bytes == stride and row_bytes % SECTOR_BYTES == 0)
-        apart = SECTOR_BYTES if straight and not lines else SECTOR_BYTES + LINE_BYTES
+        beyond = SECTOR_BYTES if straight and not lines else SECTOR_BYTES + LINE_BYTES
         pitch = -(-held * stride // LINE_BYTES) * LINE_BYTES
         # A first-level cache tells addresses apart by what they are within a page: planes whole
         # pages apart compete for the same few of its lines. Those an odd number of sectors apart
         # share them with every eighth, and a line more with none.
         if pitch >= PADDED_PLANE_BYTES:
-            pitch += (apart - pitch) % (2 * SECTOR_BYTES)
+            pitch += (beyond - pitch) % (2 * SECTOR_BYTES)
         elif straight:
             pitch = -(-pitch // SECTOR_BYTES) * SECTOR_BYTES
         return row_bytes, stride, pitch, staged
