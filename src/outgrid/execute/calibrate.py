@@ -29,7 +29,7 @@ from outgrid.codegen.kernel import row_groups
 from outgrid.codegen.masks import mask_fields
 from outgrid.codegen.names import passes_caches
 from outgrid.codegen.version import generator_version
-from outgrid.config import RunOptions
+from outgrid.config import AUTO, RunOptions
 from outgrid.errors import BuildError
 from outgrid.execute.absence import Absence
 from outgrid.execute.kernel import Kernel
@@ -37,7 +37,7 @@ from outgrid.execute.others import Others
 from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, layout
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, MANY_ARRAYS, layout
 from outgrid.plan.model import MOST_GROUP, Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
@@ -204,6 +204,7 @@ class _Trials:
         self.small, self.options, self.machine, self.kernel = small, options, machine, kernel
         self.whole, self.clock, self.until = whole, clock, math.inf
         self.absence = Absence.of(small, whole)
+        self._lines = _begin_on_lines(whole, options, machine)
         self.rates: dict[Trial, float] = {}
         self._asked: set[Trial] = set()  # which plans may have made into others
         self._window: Window | None = None
@@ -223,7 +224,7 @@ class _Trials:
         found: list[float] = []
         for trial in filter(self._ends, trials):
             self._asked.add(trial)
-            chosen = _plan(self.small, self.options, self.machine, trial)
+            chosen = _plan(self.small, self.options, self.machine, trial, self._lines)
             if self._window is None:
                 touch = functools.partial(self.kernel.touch, chosen)
                 self._window = Window(chosen, touch)
@@ -401,7 +402,8 @@ def calibration_path(
     kernel = (generator_version(), problem.stencil.digest, problem.dtype, problem.edges)
     apart = sorted(problem.dtypes.items())
     by = machine.cpu, machine.l2_bytes, machine.l3_bytes, machine.compiler, *processor(), *_maker()
-    runs = options.threads or machine.cores, problem.shape[1:], machine.lines
+    lines = _begin_on_lines(problem, options, machine)
+    runs = options.threads or machine.cores, problem.shape[1:], lines
     measured = _place(problem, machine, room_bytes)
     parts = (FORM, *kernel, apart, *by, *runs, *measured)
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
@@ -494,8 +496,22 @@ def _parts(small: Problem) -> tuple[int, ...]:
     return tuple(length for length in PARTS if 2 * length <= small.shape[-1])
 
 
-def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -> Plan:
-    """A resident plan of one sweep, in a window whose planes lie as those that are streamed."""
+def _begin_on_lines(problem: Problem, options: RunOptions, machine: Machine) -> bool:
+    """Whether planes of many arrays begin at lines in the window of a run.
+
+    They do where its grid stays in memory: of a tier that is chosen, where the memory limit has
+    room for it.
+    """
+    fields = problem.stencil.fields
+    if problem.stencil.arrays < MANY_ARRAYS:
+        return False
+    held_bytes = sum(field.levels * problem.stored_bytes(field.name) for field in fields)
+    fits = options.tier == AUTO and held_bytes < options.memory_bytes
+    return machine.lines or options.tier == "memory" or fits
+
+
+def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial, lines: bool) -> Plan:
+    """A resident plan of one sweep, in a window whose planes lie as in that of the run."""
     slope = tile_slope(small.stencil, small.dtype, small.edges).per_step
     depth = trial.depth
     own = RunOptions(
@@ -517,16 +533,16 @@ def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial) -
     data = small.to_dict() | {"steps": depth}
     folded = small.stencil.folded
     whole = Problem.from_dict(data).folding(folded)
-    chosen, sizing = plan(whole, own, machine, 0), Sizing(whole, lines=machine.lines)
+    chosen, sizing = plan(whole, own, machine, 0), Sizing(whole, lines=lines)
     if trial.levels == 1 and depth > 1:
         tile = Tile("level", 0, trial.planes, group=trial.group)
     else:
         # A grid that is periodic along the stream is measured for streaming, where diamonds serve.
         tile = choose_tile(small, machine, own, chosen.threads, depth)
     slab = trial.slab or chosen.schedule.pitch_planes
-    streamed = sizing.layout(sizing.strips(0), 0)
+    laid_out = sizing.layout(sizing.strips(0), 0)
     schedule = replace(chosen.schedule, slab_planes=slab)
-    return replace(chosen, tile=tile, layout=streamed, schedule=schedule)
+    return replace(chosen, tile=tile, layout=laid_out, schedule=schedule)
 
 
 def _rate(chosen: Plan, window: Window, kernel: Kernel) -> float:

@@ -175,7 +175,7 @@ def test_a_plan_generates_no_kernel_to_find_its_rates(monkeypatch):
 def path(name="heat7", shape=(32, 48, 64), dtype="float64", memory="1GiB", room=1 << 29, **given):
     """Where rates of a problem are kept, on this machine or one with other ``machine`` values."""
     machine = replace(describe_machine(), **given.pop("machine", {}))
-    options = RunOptions.of(memory=memory, threads=given.pop("threads", None))
+    options = RunOptions.of(memory=memory, **{n: given.pop(n, None) for n in ("threads", "tier")})
     initial = given.pop("initial", {"u": 0.0})
     return calibration_path(
         Problem(name, shape, dtype, 4, initial=initial, **given), options, machine, room
@@ -201,6 +201,42 @@ def test_rates_are_those_of_a_kernel_its_processor_and_the_length_of_rows(monkey
     others.append(path())
     monkeypatch.setattr(module, "generator_version", lambda: "another")
     assert len({same, *others, path()}) == 2 + len(others)
+
+
+@og.stencil(ndim=3)
+def driven(u, a, b, c, d, e, f, g):
+    """Eight arrays, whose planes begin at lines where the grid stays in memory."""
+    return u + 0.1 * og.laplacian(u) + (a + b + c + d + e + f + g)
+
+
+def test_rates_of_many_arrays_are_those_of_where_their_planes_begin():
+    given = {"shape": (64, 256, 256), "initial": dict.fromkeys("uabcdefg", 0.0)}
+    memory = path(driven, **given, memory="2GiB")
+    files = path(driven, **given, memory="256MiB")  # the fields take as much
+    assert memory != files
+    assert path(driven, **given, memory="256MiB", tier="memory") == memory
+    assert path(driven, **given, memory="2GiB", tier="direct") == files
+    assert path(driven, **given, memory="256MiB", machine={"lines": True}) == memory
+    assert path(machine={"lines": True}) == path()
+
+
+@pytest.mark.usefixtures("few")
+def test_kernels_are_measured_where_the_planes_of_a_run_begin(monkeypatch):
+    begun = []
+    real = module.Window
+
+    def window(chosen, touch):
+        begun.append(chosen.layout.pitch_bytes % 1024)
+        return real(chosen, touch)
+
+    monkeypatch.setattr(module, "Window", window)
+    names = "uabcdefg"
+    asked = Problem(driven, (64, 128, 128), "float32", 8, initial=dict.fromkeys(names, 0.0))
+    kernel = load_kernel(asked)
+    for tier in ("memory", "direct"):
+        options = RunOptions.of(memory="1GiB", tier=tier)
+        assert calibrate(asked, options, describe_machine(), kernel, 64 << 20) is not None
+    assert {*begun[:1], *begun[-1:]} == {512 + 64, 512}
 
 
 def test_rates_are_those_of_what_a_compiler_makes(monkeypatch):
