@@ -19,8 +19,8 @@ from outgrid.lines import format_extents
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import rates
-from outgrid.plan.layout import MANY_ARRAYS
 from outgrid.plan.model import Plan
+from outgrid.plan.sizing import Sizing
 from outgrid.runs.group import Durable
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.stencil.folded import (
@@ -212,8 +212,8 @@ class Folds(msgspec.Struct, frozen=True):
         """The problem with folded rows, where these are possible and worth it.
 
         A stencil that reads two rows away gains less by them than transfers lose, so it has them
-        where the grid stays in memory, and its arrays are so few that planes a line apart are not
-        the better choice there. Raises UsageError where they are asked for in vain.
+        where the grid stays in memory, unless planes begin at lines there, which is the better
+        choice. Raises UsageError where they are asked for in vain.
         """
         asked = self.by.options.fold
         how = folding_of(problem, self.by.vector_bytes)
@@ -224,7 +224,7 @@ class Folds(msgspec.Struct, frozen=True):
         other, far = problem.folding(how), problem.stencil.radius[1] >= WORTH_FOLDING
         if asked == "always":
             return Settled(other)
-        if far or problem.stencil.arrays < MANY_ARRAYS:
+        if far or not Sizing(problem).on_lines(resident=True):
             with suppress(InfeasiblePlan):
                 chosen = self.by.chosen(other, *self.by.rates_of(other))
                 if far or chosen.schedule.resident:

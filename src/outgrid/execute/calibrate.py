@@ -37,7 +37,7 @@ from outgrid.execute.others import Others
 from outgrid.execute.window import Window
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration, Sample
-from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, MANY_ARRAYS, layout
+from outgrid.plan.layout import GUARD_BYTES, ITEM_BYTES, layout
 from outgrid.plan.model import MOST_GROUP, Plan, Tile
 from outgrid.plan.planner import plan
 from outgrid.plan.program import Advance, program
@@ -497,17 +497,14 @@ def _parts(small: Problem) -> tuple[int, ...]:
 
 
 def _begin_on_lines(problem: Problem, options: RunOptions, machine: Machine) -> bool:
-    """Whether planes of many arrays begin at lines in the window of a run.
+    """Whether planes begin at lines in the window of a run.
 
-    They do where its grid stays in memory: of a tier that is chosen, where the memory limit has
-    room for it.
+    Of a tier that is chosen its grid stays in memory where the limit has room for the fields.
     """
     fields = problem.stencil.fields
-    if problem.stencil.arrays < MANY_ARRAYS:
-        return False
     held_bytes = sum(field.levels * problem.stored_bytes(field.name) for field in fields)
     fits = options.tier == AUTO and held_bytes < options.memory_bytes
-    return machine.lines or options.tier == "memory" or fits
+    return Sizing(problem, lines=machine.lines).on_lines(options.tier == "memory" or fits)
 
 
 def _plan(small: Problem, options: RunOptions, machine: Machine, trial: Trial, lines: bool) -> Plan:

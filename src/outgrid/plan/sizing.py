@@ -135,16 +135,20 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         return replace(whole, height=rows.extent + whole.lean(depth))
 
     def layout(self, strips: Strips, depth: int, resident: bool = False) -> Layout:
-        """Planes and rows in the window.
-
-        Of many arrays they begin at lines, by which updates gain, where the disk takes these or the
-        grid is ``resident``: then each plane is copied once on its way in and once on its way out.
-        """
+        """Planes and rows in the window."""
         held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
-        lines = (resident or self.lines) and self.problem.stencil.arrays >= MANY_ARRAYS
-        return layout(*given, in_pieces=self.problem.transposed, lines=lines)
+        in_pieces, lines = self.problem.transposed, self.on_lines(resident)
+        return layout(*given, in_pieces=in_pieces, lines=lines)
+
+    def on_lines(self, resident: bool) -> bool:
+        """Whether planes begin at lines of the caches, and not at sectors.
+
+        Updates of many arrays gain by that. They do where the disk takes lines, or the grid is
+        ``resident``: then each plane is copied once on its way in and once on its way out.
+        """
+        return (resident or self.lines) and self.problem.stencil.arrays >= MANY_ARRAYS
 
     def schedule(
         self,

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 from outgrid.durable import existing
+from outgrid.plan.layout import LINE_BYTES
 from outgrid.regular import resolved
 
 __all__ = ["disk_of", "moves_lines"]
 
 SYSFS = Path("/sys")
-LINE_BYTES = 64
 
 
 def disk_of(place: Path, sysfs: Path = SYSFS) -> str | None:
