@@ -14,6 +14,7 @@ from outgrid.errors import StoreError
 from outgrid.observe.still import Seen, StillPlanes
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Get, Move, Put
+from outgrid.plan.schedule.rings import parts_within
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.runs.seals import Sealing
 from outgrid.seal import UNSEALED, Seal
@@ -115,7 +116,8 @@ class Moves(Generic[W]):
         if memory is None:
             stride = plan.layout.of(move.field).row_stride_bytes
             window = hierarchy.window
-            memory = Planes(window.addresses(move), stride, window, plan.folded)
+            kept = _kept(plan, move) if isinstance(move, Put) else None
+            memory = Planes(window.addresses(move), stride, window, plan.folded, kept)
         store.hold(hierarchy.seal(plan, move))
         there = move.there
         if move.seam is None:
@@ -141,6 +143,16 @@ class Moves(Generic[W]):
         move, store, nbytes = self.under_way.pop(completion.ticket)
         check(completion, store, _words(move))
         return move, nbytes
+
+
+def _kept(plan: Plan, move: Put) -> tuple[range, ...] | None:
+    """The rows of a move that its field exists in, counted from its first; None for all."""
+    bands, rows = plan.schedule.row_bands(move.field), move.rows
+    if bands is None:
+        return None
+    return tuple(
+        range(part.start - rows.start, part.stop - rows.start) for part in parts_within(bands, rows)
+    )
 
 
 def _words(move: Move) -> str:

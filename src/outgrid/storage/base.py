@@ -6,6 +6,7 @@ row.
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -16,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid.folding import Folding
 from outgrid.formats.npy import Header
+from outgrid.native import Buffer
 from outgrid.seal import Seal
 
 __all__ = [
@@ -52,6 +54,7 @@ FoldedRows = tuple[int, int, int]
 NATURAL: FoldedRows = (1, 0, 0)  # row after row
 
 FOLDED_ROW_BYTES = 64  # of which rows that are folded are multiples
+ZEROES_BYTES = 2 << 20  # that rows of +0 are written from
 
 
 class Planes(msgspec.Struct, frozen=True, eq=False):
@@ -61,12 +64,16 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
     plane. Rows of a plane follow each other every `row_stride_bytes`. The memory is that of
     `owner`, which lives until transfers from or to these planes have ended, whoever lets go of it.
     With a `folding` the rows of a plane lie folded from its address on; those of a store never do.
+
+    Only rows in the ranges `kept`, counted from the first one, in order and apart, may be other
+    than +0, unless that is None. The others need not be read here when the planes are put.
     """
 
     addresses: NDArray[np.int64]
     row_stride_bytes: int
     owner: object
     folding: Folding | None = None
+    kept: tuple[range, ...] | None = None
 
     @classmethod
     def of(cls, array: NDArray[Any], rows: range | None = None) -> Self:
@@ -84,6 +91,15 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
     def part(self, which: slice) -> Self:
         """Some of them."""
         return replace(self, addresses=self.addresses[which])
+
+    def from_row(self, skipped: int, count: int) -> Self:
+        """The `count` rows of the same planes behind `skipped` ones."""
+        kept = self.kept
+        if kept is not None:
+            ends = ((part.start - skipped, part.stop - skipped) for part in kept)
+            kept = tuple(range(max(0, a), min(b, count)) for a, b in ends if b > 0 and a < count)
+        addresses = self.addresses + skipped * self.row_stride_bytes
+        return replace(self, addresses=addresses, kept=kept)
 
     def folded(self, rows: range, row_bytes: int) -> FoldedRows:
         """How `rows` of so many bytes lie here. Raises ValueError where they cannot lie so."""
@@ -115,6 +131,12 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
                 f"{name} is moved in a way that does not fold rows: its planes cannot lie in "
                 f"groups of {self.folding.rows} folded rows"
             )
+
+
+@cache
+def _zeroes() -> Buffer:
+    """Memory that is never written to: all of it is the one huge page of zeroes of the system."""
+    return Buffer(ZEROES_BYTES)
 
 
 class Habits(msgspec.Struct, frozen=True):
@@ -237,6 +259,29 @@ class Layout(msgspec.Struct, frozen=True):
         pieces[:, :, 0] = starts[:, None] + self.row_bytes * row
         pieces[:, :, 1] = memory.addresses[:, None] + memory.row_stride_bytes * row
         pieces[:, :, 2] = self.row_bytes
+        return pieces.reshape(-1, 3)
+
+    def put_segments(self, planes: range, rows: range, memory: Planes) -> NDArray[np.int64]:
+        """The same for a put: rows that are +0 come from memory that all of them share.
+
+        That is a huge page of zeroes, which a device takes in one piece. Memory that is not kept
+        has a page of 4 KiB for every few rows.
+        """
+        whole = self.segments(planes, rows, memory)
+        most = ZEROES_BYTES // self.row_bytes
+        if memory.kept is None or not most or len(whole) != len(planes):
+            return whole
+        parts = [(part, True) for part in memory.kept]
+        for gap in other_planes(memory.kept, len(rows)):
+            firsts = range(gap.start, gap.stop, most)
+            parts += [(range(first, min(first + most, gap.stop)), False) for first in firsts]
+        parts.sort(key=lambda part: part[0].start)
+        pieces = np.empty((len(planes), len(parts), 3), np.int64)
+        for number, (part, kept) in enumerate(parts):
+            offset_bytes = part.start * self.row_bytes
+            pieces[:, number, 0] = whole[:, 0] + offset_bytes
+            pieces[:, number, 1] = whole[:, 1] + offset_bytes if kept else _zeroes().address
+            pieces[:, number, 2] = len(part) * self.row_bytes
         return pieces.reshape(-1, 3)
 
     def _check(self, planes: range, rows: range, memory: Planes) -> None:

@@ -73,8 +73,7 @@ class BesideStore(Wrapping):
         for part, first in zip(self._parts, self._firsts, strict=False):
             low, high = max(rows.start, first), min(rows.stop, first + part.rows_per_plane)
             if low < high or (not rows and part is self._store):
-                skipped = max(0, low - rows.start) * memory.row_stride_bytes
-                at = replace(memory, addresses=memory.addresses + skipped)
                 within = range(low - first, high - first) if low < high else range(0)
+                at = memory.from_row(max(0, low - rows.start), len(within))
                 tickets.append(way(part)(planes, within, at))
         return self._transfers.join(*tickets)

@@ -228,7 +228,7 @@ class DirectStore(LaidOut):
         )
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
-        segments, sums = self._layout.segments(planes, rows, source), self._sums
+        segments, sums = self._layout.put_segments(planes, rows, source), self._sums
         folding = source.folded(rows, self.row_bytes)
         self._empty[planes.start : planes.stop] = False
         if sums is None or not len(rows):

@@ -4,9 +4,21 @@ import weakref
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from outgrid.errors import StoreError, UsageError
-from outgrid.storage import DirectStore, NewField, Planes, Transfers, create_store, open_store
+from outgrid.storage import (
+    BesideStore,
+    DirectStore,
+    NewField,
+    Planes,
+    Transfers,
+    base,
+    create_store,
+    open_store,
+)
 from outgrid.tiers import TIERS
 
 
@@ -122,6 +134,44 @@ def test_memory_stays_until_its_transfer_has_ended(tmp_path, transfers):
         transfers.drain()
         assert lives() is None
     assert (np.load(tmp_path / "u.npy") == 1).all()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_rows_that_are_not_kept_are_put_as_zeroes_whatever_memory_has_there(
+    tmp_path, transfers, monkeypatch, beside, data
+):
+    monkeypatch.setattr(base, "ZEROES_BYTES", data.draw(st.sampled_from([2080, 4096, 2 << 20])))
+    planes, rows, columns = (data.draw(st.integers(1, most)) for most in (5, 40, 260))
+    first = data.draw(st.integers(0, rows - 1))
+    put = range(first, data.draw(st.integers(first + 1, rows)))
+    ends = sorted(data.draw(st.sets(st.integers(0, len(put)), max_size=6)))
+    kept = tuple(map(range, ends[::2], ends[1::2]))
+    values = np.random.default_rng(planes).random((planes, rows, columns))
+    wanted = np.zeros_like(values)
+    for part in kept:
+        of_plane = slice(first + part.start, first + part.stop)
+        wanted[:, of_plane] = values[:, of_plane]
+    heights = [3, rows - 3] if beside and rows > 3 else [rows]
+    folders = [tmp_path / f"{number}" for number in range(len(heights))]
+    stores = []
+    for folder, height in zip(folders, heights, strict=True):
+        folder.mkdir(exist_ok=True)
+        shape = (planes, height, columns)
+        stores.append(
+            DirectStore.create(folder / "u.npy", shape, "f8", transfers, sums=True, overwrite=True)
+        )
+    store = BesideStore(stores, 0, transfers) if len(stores) > 1 else stores[0]
+    store.put(range(planes), put, replace(Planes.of(values, put), kept=kept))
+    transfers.drain()
+    into = np.full_like(values, 7.0)
+    store.get(range(planes), put, Planes.of(into, put))  # compares with checksums
+    transfers.drain()
+    store.close()
+    assert np.array_equal(into[:, put.start : put.stop], wanted[:, put.start : put.stop])
+    files = np.concatenate([np.load(folder / "u.npy") for folder in folders], axis=1)
+    assert np.array_equal(files, wanted)
 
 
 def test_engines_are_named_when_misspelt():
