@@ -35,7 +35,8 @@ WORTH_STREAMING = 1.1  # times faster than the same grid in memory
 # Of a slab, for each level and neighbour, and way: one fills while one is on its way.
 EXCHANGE_BUFFERS = 2
 # A piece of a file takes as long as so many bytes more: pieces of this size reached half the rate.
-PIECE_BYTES = 64 << 10
+# Processors are kept as long by each as by the checksums of so many bytes, 35 us.
+PIECE_BYTES, PIECE_SUMMED_BYTES = 64 << 10, 350_000
 
 
 class Candidate(msgspec.Struct, frozen=True, dict=True):
@@ -151,7 +152,8 @@ def _prediction(
     rate = _rate(request, tile, depth, slab)
     trips = min(1, len(depths)) if resident else len(depths)
     moved = traffic.moved_bytes
-    apart = _apart(request, slab)
+    piece_bytes = _piece_bytes(request, slab, strips.height if strips.count(deepest) > 1 else 0)
+    apart = 1 + PIECE_BYTES / piece_bytes if piece_bytes else 1.0
     planes = len(schedule.stored.planes)
     lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
@@ -159,6 +161,7 @@ def _prediction(
     summed = sum(moved) if disk_tier(request.options) == "direct" else 0
     summed += leaving_bytes(kept_bytes)
     summed += trips * unpacking_bytes(traffic.unpacked_bytes)
+    summed += round(sum(moved) / piece_bytes * PIECE_SUMMED_BYTES) if piece_bytes else 0
     updated = schedule.row_updates * request.problem.shape[-1]
     threads = request.threads if request.accelerator is None else 0
     copying = 0.0
@@ -194,14 +197,14 @@ def _prediction(
     return prediction.after(committing + packing)
 
 
-def _apart(request: Request, slab: int) -> float:
-    """How many times as long transfers take because they are in pieces.
+def _piece_bytes(request: Request, slab: int, strip_rows: int) -> int:
+    """Bytes of a file that are moved together where slabs are in pieces; 0 where they are not.
 
-    Of a transposed grid a slab is a piece of each plane in a file, and none is next to another.
+    Of planes in strips a slab is a piece of each plane, and so it is of a transposed grid in a
+    file: none is next to another.
     """
-    if not request.problem.transposed:
-        return 1.0
-    return 1 + PIECE_BYTES / (slab * request.problem.shape[-1] * request.problem.item_bytes)
+    rows = slab if request.problem.transposed else strip_rows
+    return rows * request.problem.shape[-1] * request.problem.item_bytes
 
 
 def exchange_seconds(request: Request, traffic: Traffic) -> float:
