@@ -143,7 +143,7 @@ def test_rows_that_are_not_kept_are_put_as_zeroes_whatever_memory_has_there(
 ):
     random = np.random.default_rng(seed)
     planes, rows, columns = random.integers(1, (5, 40, 260)).tolist()
-    columns *= random.choice([1, 1, 80])  # of which 2 MiB are less than all rows
+    columns *= int(random.choice([1, 1, 80]))  # of which 2 MiB are less than all rows
     first = random.integers(rows)
     put = range(first, random.integers(first, rows) + 1)
     ends = np.flatnonzero(random.random(len(put) + 1) < 0.3).tolist()
