@@ -378,6 +378,7 @@ def like_here(options: RunOptions, nodes: int) -> Site:
 def least_of(machine: Machine, comm: Comm) -> Machine:
     """The least of what the ranks' machines offer, shared by those that are on one host."""
     rates = ("memory_bandwidth", "read_bandwidth", "write_bandwidth", "mixed_bandwidth")
+    most = ("flush_seconds", "moving_seconds")
     mine = replace(
         machine,
         cores=max(1, machine.cores // comm.local),
@@ -387,11 +388,10 @@ def least_of(machine: Machine, comm: Comm) -> Machine:
     least = {
         name: min(getattr(peer, name) for peer in every)
         for name in Machine.__annotations__
-        if isinstance(getattr(mine, name), int | float)
-        and name not in ("measured", "flush_seconds")
+        if isinstance(getattr(mine, name), int | float) and name not in ("measured", *most)
     }
-    slowest = max(peer.flush_seconds for peer in every)
-    return replace(every[0], **least, flush_seconds=slowest)
+    slowest = {name: max(getattr(peer, name) for peer in every) for name in most}
+    return replace(every[0], **least, **slowest)
 
 
 def fixed_bytes(options: RunOptions) -> int:

@@ -26,6 +26,7 @@ NAMES = {
     "write_bandwidth": "scratch write",
     "mixed_bandwidth": "scratch read + write",
     "flush_seconds": "scratch commit",
+    "moving_seconds": "scratch takes, of cores",
 }
 
 # Load per core from which on the rates are those that others left over.
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{wanted} does not exist; measuring {place} instead", file=sys.stderr)
     profile = None if arguments.again else known_profile(described, place)
     if profile is None or not profile.whole:
-        print(f"measuring memory and {place}: about 15 seconds", file=sys.stderr)
+        print(f"measuring memory and {place}: about 20 seconds", file=sys.stderr)
         profile = measure_machine(place)
         keep_profile(profile)
     _prepare_compiler()
@@ -105,8 +106,8 @@ def _text(machine: Machine, described: Machine, profile: Profile) -> str:
 def _rates(machine: Machine, described: Machine) -> Iterator[tuple[str, str]]:
     for name, words in NAMES.items():
         measured, assumed = getattr(machine, name), getattr(described, name)
-        distance = format_signed_share(assumed / measured - 1)
-        yield words, f"{_quantity(name, measured):<12}  {_quantity(name, assumed)} ({distance})"
+        distance = f" ({format_signed_share(assumed / measured - 1)})" if measured else ""
+        yield words, f"{_quantity(name, measured):<12}  {_quantity(name, assumed)}{distance}"
 
 
 def _disturbance(profile: Profile) -> list[tuple[str, str]]:
@@ -116,6 +117,8 @@ def _disturbance(profile: Profile) -> list[tuple[str, str]]:
 
 
 def _quantity(name: str, value: float) -> str:
+    if name == "moving_seconds":
+        return f"{format_seconds(value * 1e9)}/GB"
     if name.endswith("_seconds"):
         return format_seconds(value)
     return format_bytes(value) if name.endswith("_bytes") else _rate(value)

@@ -51,14 +51,16 @@ def measure_disk(scratch: Path | None, effort: Effort) -> Profile:
     place = existing(scratch or Path())
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     load, begin = os.getloadavg()[0], time.perf_counter()
-    disk = measure_scratch(place, effort)
+    described = describe_machine()
+    disk = measure_scratch(place, effort, described.cores)
     return Profile(
-        key=Key.of(describe_machine(), place),
+        key=Key.of(described, place),
         rates={
             "read_bandwidth": disk.bandwidth["read"],
             "write_bandwidth": disk.bandwidth["write"],
             "mixed_bandwidth": disk.bandwidth["mixed"],
             "flush_seconds": disk.flush_seconds,
+            "moving_seconds": disk.moving_seconds,
         },
         working_sets=(),
         samples={**disk.samples},

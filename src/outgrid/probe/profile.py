@@ -18,7 +18,13 @@ from outgrid.probe.disk import moves_lines
 from outgrid.regular import read_own
 from outgrid.version import __version__
 
-DISK = ("read_bandwidth", "write_bandwidth", "mixed_bandwidth", "flush_seconds")
+DISK = (
+    "read_bandwidth",
+    "write_bandwidth",
+    "mixed_bandwidth",
+    "flush_seconds",
+    "moving_seconds",
+)
 # What a probe replaces in a description of the machine.
 MEASURED = (
     "memory_bandwidth",

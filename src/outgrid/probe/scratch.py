@@ -22,6 +22,7 @@ from outgrid.durable import replace_file
 from outgrid.errors import StoreError
 from outgrid.native import Buffer, File, as_array
 from outgrid.probe.effort import Effort
+from outgrid.probe.taking import Computing
 from outgrid.storage.transfers import Transfers
 from outgrid.units import format_bytes
 
@@ -34,11 +35,15 @@ MARK_BYTES = 4096  # of a manifest, about
 
 
 class ScratchRates(msgspec.Struct, frozen=True):
-    """Bytes per second by kind of transfer, and the seconds of a commit behind written data."""
+    """Bytes per second by kind of transfer, and the seconds of a commit behind written data.
+
+    Of processors that compute meanwhile transfers take ``moving_seconds`` for each byte.
+    """
 
     bandwidth: dict[Kind, float]
     samples: dict[Kind, tuple[float, ...]]
     flush_seconds: float
+    moving_seconds: float
     engine: str
     direct: bool
 
@@ -51,13 +56,15 @@ class NoiseFile(msgspec.Struct, frozen=True):
     nbytes: int
 
 
-def measure_scratch(folder: Path, effort: Effort) -> ScratchRates:
+def measure_scratch(folder: Path, effort: Effort, cores: int) -> ScratchRates:
     """Medians of `effort.rounds` rounds over a file in `folder` that is removed afterwards.
+
+    All ``cores`` compute in a part of them.
 
     Raises StoreError where the space is missing or a transfer fails.
     """
     samples: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
-    flushes: list[float] = []
+    flushes, taken = list[float](), list[float]()
     with (
         Transfers(depth=effort.queue_depth, request_bytes=effort.request_bytes) as transfers,
         noise_file(folder, effort, transfers) as noise,
@@ -68,12 +75,14 @@ def measure_scratch(folder: Path, effort: Effort) -> ScratchRates:
                 samples[kind].append(flow.move(noise, kind, effort.transfer_seconds))
                 if kind == "write":
                     flushes.append(_committing_seconds(transfers, noise))
+            taken.append(_moving_seconds(flow, noise, effort, cores))
         flow.release()
         engine = transfers.engine
         return ScratchRates(
             bandwidth={kind: statistics.median(samples[kind]) for kind in KINDS},
             samples={kind: tuple(samples[kind]) for kind in KINDS},
             flush_seconds=statistics.median(flushes),
+            moving_seconds=statistics.median(taken),
             engine=engine,
             direct=noise.file.direct,
         )
@@ -164,6 +173,17 @@ def fill_with_noise(buffer: Buffer) -> None:
     """Bytes that no device can compress."""
     words = as_array(buffer, np.uint64)
     words[:] = np.random.default_rng(len(words)).integers(0, 1 << 63, len(words), np.uint64)
+
+
+def _moving_seconds(flow: Flow, noise: NoiseFile, effort: Effort, cores: int) -> float:
+    """Seconds of processors that a byte takes from all ``cores``, which compute."""
+    with Computing(cores) as computing:
+        before = computing.now
+        time.sleep(effort.transfer_seconds / 2)
+        alone, before = computing.rate_since(before), computing.now
+        bytes_per_second = flow.move(noise, "mixed", effort.transfer_seconds)
+        beside = computing.rate_since(before)
+    return max(0.0, 1 - beside / alone) * cores / bytes_per_second if alone else 0.0
 
 
 def _committing_seconds(transfers: Transfers, noise: NoiseFile) -> float:

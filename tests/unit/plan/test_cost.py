@@ -92,6 +92,20 @@ def choose(border, machine=MACHINE, by_level=None, **options):
     return plan(problem, wanted, machine, 80 << 20, calibration)
 
 
+def test_what_is_moved_takes_processors_from_what_computes_on_all_of_them():
+    computing, moved = (
+        Computing(1e9, 1e8, 1, threads=2),
+        Movement(1, 3 * 10**9, 10**9, 0.01, 2 << 20),
+    )
+    costly = msgspec.structs.replace(MACHINE, cores=2, moving_seconds=3e-10)
+    free = msgspec.structs.replace(costly, moving_seconds=0.0)
+    more = [predict(m, computing, moved, Beside()).compute_seconds for m in (costly, free)]
+    assert more[0] - more[1] == pytest.approx(4e9 * 3e-10 / 2)
+    alone = msgspec.structs.replace(computing, threads=1)  # another core has time for it
+    less = [predict(m, alone, moved, Beside()).compute_seconds for m in (costly, free)]
+    assert less[0] == less[1]
+
+
 def test_costly_borders_ask_for_thick_slabs():
     slabs = [choose(border, SLOW).schedule.slab_planes for border in (0.0, 1e-8, 3e-8)]
     assert slabs[0] < slabs[1] < slabs[2]

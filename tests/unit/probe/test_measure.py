@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from outgrid.probe.effort import Effort
 from outgrid.probe.measure import measure_machine
 from outgrid.probe.memory import working_sets
 from outgrid.probe.profile import MEASURED, Key, keep_profile, known_machine, known_profile
-from outgrid.probe.scratch import measure_scratch
+from outgrid.probe.scratch import Flow, measure_scratch
+from outgrid.probe.taking import Computing
 
 TINY = Effort(
     rounds=2,
@@ -39,13 +41,35 @@ def test_what_was_measured_is_found_again(scratch):
     machine = known_machine(scratch / "not" / "made" / "yet")
     assert machine.measured
     assert {name: getattr(machine, name) for name in MEASURED} == profile.rates
-    assert all(rate > 0 for rate in profile.rates.values())
+    # What transfers take may be too little to be seen.
+    assert all(rate > 0 or name == "moving_seconds" for name, rate in profile.rates.items())
+    assert profile.rates["moving_seconds"] >= 0
     assert machine.l3_effective_bytes >= machine.l2_effective_bytes
     assert list(scratch.iterdir()) == []
     text = path.read_bytes()
     for torn in (text[:-9], b"", bytes(len(text)), text.replace(b"cpu", b"c\xffu")):
         path.write_bytes(torn)
         assert not known_machine(scratch).measured
+
+
+@pytest.mark.parametrize(("beside", "taken"), [(75.0, 0.25), (100.0, 0.0), (130.0, 0.0)])
+def test_what_transfers_take_is_what_computing_loses(scratch, monkeypatch, beside, taken):
+    rates = iter([100.0, beside] * TINY.rounds)
+    monkeypatch.setattr(Computing, "rate_since", lambda *_: next(rates))
+    monkeypatch.setattr(Flow, "move", lambda *_, **__: 2e9)
+    found = measure_scratch(scratch, TINY, 3)
+    assert found.moving_seconds == pytest.approx(3 * taken / 2e9)
+
+
+def test_computing_goes_on_in_all_threads_until_it_is_left():
+    with Computing(2) as computing:
+        before = computing.now
+        while not all(computing.counts):
+            time.sleep(1e-3)
+        assert computing.rate_since(before) > 0
+    ended = computing.now[1]
+    time.sleep(0.01)
+    assert computing.now[1] == ended
 
 
 def test_another_machine_has_another_profile(scratch):
@@ -70,13 +94,13 @@ def test_a_cache_that_is_none_knows_no_profile(scratch, tmp_path, monkeypatch):
 
 def test_a_scratch_folder_that_is_too_small_is_refused(scratch):
     with pytest.raises(StoreError, match="4096 PiB for some seconds"):
-        measure_scratch(scratch, replace(TINY, file_bytes=4 << 60))
+        measure_scratch(scratch, replace(TINY, file_bytes=4 << 60), 1)
     assert list(scratch.iterdir()) == []
 
 
 def test_a_scratch_folder_that_is_missing_is_named(scratch):
     with pytest.raises(StoreError, match="absent"):
-        measure_scratch(scratch / "absent", TINY)
+        measure_scratch(scratch / "absent", TINY, 1)
 
 
 def test_working_sets_grow_by_half_octaves_up_to_the_largest():
