@@ -14,7 +14,6 @@ from outgrid.errors import StoreError
 from outgrid.observe.still import Seen, StillPlanes
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Get, Move, Put
-from outgrid.plan.schedule.rings import parts_within
 from outgrid.plan.schedule.seam import SeamKey
 from outgrid.runs.seals import Sealing
 from outgrid.seal import UNSEALED, Seal
@@ -147,12 +146,10 @@ class Moves(Generic[W]):
 
 def _kept(plan: Plan, move: Put) -> tuple[range, ...] | None:
     """The rows of a move that its field exists in, counted from its first; None for all."""
-    bands, rows = plan.schedule.row_bands(move.field), move.rows
-    if bands is None:
+    ring, first = plan.schedule.ring_of[move.field, move.ring], move.rows.start
+    if ring.rows is None:
         return None
-    return tuple(
-        range(part.start - rows.start, part.stop - rows.start) for part in parts_within(bands, rows)
-    )
+    return tuple(range(part.start - first, part.stop - first) for part in ring.read(move.rows))
 
 
 def _words(move: Move) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 
@@ -152,8 +153,8 @@ def _prediction(
     rate = _rate(request, tile, depth, slab)
     trips = min(1, len(depths)) if resident else len(depths)
     moved = traffic.moved_bytes
-    piece_bytes = _piece_bytes(request, slab, strips.height if strips.count(deepest) > 1 else 0)
-    apart = 1 + PIECE_BYTES / piece_bytes if piece_bytes else 1.0
+    piece_bytes = _piece_bytes(request, schedule, slab)
+    apart = 1 + PIECE_BYTES / piece_bytes
     planes = len(schedule.stored.planes)
     lead = min(1.0, sizing.streamed.skew.per_step * depth / planes)
     share = min(1.0, slab / (planes * strips.count(deepest)))
@@ -161,7 +162,7 @@ def _prediction(
     summed = sum(moved) if disk_tier(request.options) == "direct" else 0
     summed += leaving_bytes(kept_bytes)
     summed += trips * unpacking_bytes(traffic.unpacked_bytes)
-    summed += round(sum(moved) / piece_bytes * PIECE_SUMMED_BYTES) if piece_bytes else 0
+    summed += round(sum(moved) / piece_bytes * PIECE_SUMMED_BYTES)
     updated = schedule.row_updates * request.problem.shape[-1]
     threads = request.threads if request.accelerator is None else 0
     copying = 0.0
@@ -197,14 +198,16 @@ def _prediction(
     return prediction.after(committing + packing)
 
 
-def _piece_bytes(request: Request, slab: int, strip_rows: int) -> int:
-    """Bytes of a file that are moved together where slabs are in pieces; 0 where they are not.
+def _piece_bytes(request: Request, schedule: Schedule, slab: int) -> float:
+    """Bytes of a file that are moved together where slabs are in pieces, else no bound.
 
     Of planes in strips a slab is a piece of each plane, and so it is of a transposed grid in a
     file: none is next to another.
     """
-    rows = slab if request.problem.transposed else strip_rows
-    return rows * request.problem.shape[-1] * request.problem.item_bytes
+    problem, strips = request.problem, schedule.strips
+    cut = strips.count(schedule.depth) > 1
+    rows = slab if problem.transposed else strips.height if cut else math.inf
+    return rows * problem.shape[-1] * problem.item_bytes
 
 
 def exchange_seconds(request: Request, traffic: Traffic) -> float:

@@ -137,14 +137,14 @@ def transfer_seconds(machine: Machine, read_bytes: float, written_bytes: float) 
 
 
 def with_transfers(
-    machine: Machine, threads: int, compute_seconds: float, summed_bytes: float, moved_bytes: float
+    machine: Machine, threads: int, compute_seconds: float, moved: Movement
 ) -> float:
     """Time to compute with ``threads`` while bytes are summed and moved, by a core left over.
 
     Where all cores compute, they share the work of both.
     """
-    beside = summed_bytes / CHECKSUM_BANDWIDTH + moved_bytes * machine.moving_seconds
-    work = compute_seconds * threads + beside
+    moving = (moved.read_bytes + moved.written_bytes) * machine.moving_seconds
+    work = compute_seconds * threads + moved.summed_bytes / CHECKSUM_BANDWIDTH + moving
     return max(compute_seconds, work / machine.cores)
 
 
@@ -213,9 +213,7 @@ def predict(machine: Machine, computing: Computing, moved: Movement, others: Bes
     """
     slabs = computing.sweeps / moved.slab_share
     advancing = computing.updates / computing.rate + slabs * SLAB_SECONDS
-    moved_bytes = moved.read_bytes + moved.written_bytes
-    beside_bytes = moved.summed_bytes, moved_bytes
-    compute = with_transfers(machine, computing.threads, advancing, *beside_bytes)
+    compute = with_transfers(machine, computing.threads, advancing, moved)
     ends = moved.trips / moved.slab_share * moved.request_bytes / machine.mixed_bandwidth
     transfer = transfer_seconds(machine, moved.read_bytes, moved.written_bytes) + ends
     share = moved.slab_share / max(1, moved.trips)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 BLOCK_BYTES = 256 << 10  # that a core keeps near, and digests in some hundred microseconds
@@ -30,12 +29,7 @@ class Computing:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         for thread in self._threads:
             thread.join()
