@@ -85,9 +85,11 @@ class Machine(msgspec.Struct, frozen=True):
     group's limit. `l2_bytes` is per core, `l3_bytes` the whole of one shared cache. Bandwidths are
     in bytes per second, of all cores together for memory and of the scratch tier for reads and
     writes; `measured` says whether they were measured or assumed. `mixed_bandwidth` counts the
-    bytes of both where as much is read as written at once; `flush_seconds` is what making them
-    durable takes, and saying so in a small file. Each byte that is moved keeps a processor from
-    computing for `moving_seconds`, by its own work and by that of the host of a virtual disk.
+    bytes of both where as much is read as written at once. `flush_seconds` is what it takes to
+    make nothing durable, and to say so in a small file; each byte that was written takes
+    `flushing_seconds` more, in which a disk does nothing else: where that is much, it keeps what
+    it is given in a cache. Each byte that is moved keeps a processor from computing for
+    `moving_seconds`, by its own work and by that of the host of a virtual disk.
 
     `l2_effective_bytes` and `l3_effective_bytes` are the working sets that one core keeps near
     `l2_bandwidth` and `l3_bandwidth` (bytes per second and core) while all others work as well; the
@@ -116,6 +118,7 @@ class Machine(msgspec.Struct, frozen=True):
     l2_bandwidth: float = ASSUMED_L2_BANDWIDTH
     l3_bandwidth: float = ASSUMED_L3_BANDWIDTH
     lines: bool = False
+    flushing_seconds: float = 0.0
     moving_seconds: float = 0.0
 
     @property

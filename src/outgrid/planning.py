@@ -378,7 +378,7 @@ def like_here(options: RunOptions, nodes: int) -> Site:
 def least_of(machine: Machine, comm: Comm) -> Machine:
     """The least of what the ranks' machines offer, shared by those that are on one host."""
     rates = ("memory_bandwidth", "read_bandwidth", "write_bandwidth", "mixed_bandwidth")
-    most = ("flush_seconds", "moving_seconds")
+    most = ("flush_seconds", "flushing_seconds", "moving_seconds")
     mine = replace(
         machine,
         cores=max(1, machine.cores // comm.local),

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from outgrid.build.compiler import find_compiler, warm_up
@@ -15,19 +15,6 @@ from outgrid.machine import Machine, describe_machine
 from outgrid.probe.measure import measure_machine
 from outgrid.probe.profile import MEASURED, Profile, keep_profile, known_profile
 from outgrid.units import format_bytes, format_seconds
-
-NAMES = {
-    "memory_bandwidth": "memory, all cores",
-    "l2_effective_bytes": "L2 keeps, per core",
-    "l2_bandwidth": "L2, per core",
-    "l3_effective_bytes": "L2 and L3 keep, per core",
-    "l3_bandwidth": "L3, per core",
-    "read_bandwidth": "scratch read",
-    "write_bandwidth": "scratch write",
-    "mixed_bandwidth": "scratch read + write",
-    "flush_seconds": "scratch commit",
-    "moving_seconds": "scratch takes, of cores",
-}
 
 # Load per core from which on the rates are those that others left over.
 BUSY_LOAD = 0.5
@@ -104,10 +91,10 @@ def _text(machine: Machine, described: Machine, profile: Profile) -> str:
 
 
 def _rates(machine: Machine, described: Machine) -> Iterator[tuple[str, str]]:
-    for name, words in NAMES.items():
+    for name, (words, quantity) in NAMES.items():
         measured, assumed = getattr(machine, name), getattr(described, name)
         distance = f" ({format_signed_share(assumed / measured - 1)})" if measured else ""
-        yield words, f"{_quantity(name, measured):<12}  {_quantity(name, assumed)}{distance}"
+        yield words, f"{quantity(measured):<12}  {quantity(assumed)}{distance}"
 
 
 def _disturbance(profile: Profile) -> list[tuple[str, str]]:
@@ -116,16 +103,27 @@ def _disturbance(profile: Profile) -> list[tuple[str, str]]:
     return [("busy", "other programs were running; measure --again when they have ended")]
 
 
-def _quantity(name: str, value: float) -> str:
-    if name == "moving_seconds":
-        return f"{format_seconds(value * 1e9)}/GB"
-    if name.endswith("_seconds"):
-        return format_seconds(value)
-    return format_bytes(value) if name.endswith("_bytes") else _rate(value)
-
-
 def _rate(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:.3g} GB/s"
+
+
+def _cost(seconds_per_byte: float) -> str:
+    return f"{format_seconds(seconds_per_byte * 1e9)}/GB"
+
+
+NAMES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "memory_bandwidth": ("memory, all cores", _rate),
+    "l2_effective_bytes": ("L2 keeps, per core", format_bytes),
+    "l2_bandwidth": ("L2, per core", _rate),
+    "l3_effective_bytes": ("L2 and L3 keep, per core", format_bytes),
+    "l3_bandwidth": ("L3, per core", _rate),
+    "read_bandwidth": ("scratch read", _rate),
+    "write_bandwidth": ("scratch write", _rate),
+    "mixed_bandwidth": ("scratch read + write", _rate),
+    "flush_seconds": ("scratch commit", format_seconds),
+    "flushing_seconds": ("scratch flush", _cost),
+    "moving_seconds": ("scratch takes, of cores", _cost),
+}
 
 
 def _road(direct: bool) -> str:

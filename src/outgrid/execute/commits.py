@@ -36,19 +36,34 @@ class Commits:
         # How far everything is written, and how far that is known durably.
         self.reached = self.kept = begin
         self.unflushed: set[SeamKey] = set()
+        self.unflushed_bytes = 0
         self.flushing: dict[int, Store] = {}
+        self.pacing: dict[int, Store] = {}  # flushed between commits
         self.flushed = False  # all of the first one, which is still to be made known
         self.agreeing: Commit | None = None  # other ranks have not all come as far
 
     @property
     def pending(self) -> bool:
         """Whether any is queued or under way."""
-        return bool(self.queue or self.flushing or self.agreeing)
+        return bool(self.queue or self.transferring or self.agreeing)
 
-    def written(self, move: Move) -> None:
-        """A seam was written, which the next flush is for, too."""
+    @property
+    def transferring(self) -> bool:
+        """Whether anything is being flushed."""
+        return bool(self.flushing or self.pacing)
+
+    def written(self, plan: Plan, move: Move, nbytes: int) -> None:
+        """So much was written, which is flushed with the next commit, or before if it is much.
+
+        A disk then never has to make more durable than it does in a moment.
+        """
         if move.seam is not None:
             self.unflushed.add(move.seam)
+        self.unflushed_bytes += nbytes
+        if self.unflushed_bytes >= plan.flush_bytes > 0 and not self.transferring:
+            store = self.hierarchy.store(move)
+            self.pacing[store.flush()] = store
+            self.unflushed_bytes = 0
 
     def start(self, plan: Plan, settled: int) -> None:
         """Flush for the first one if its gate is open, and its sweeps are up to ``settled``."""
@@ -62,6 +77,8 @@ class Commits:
 
     def end(self, completion: Completion) -> None:
         """A flush has ended, if it was one. Raises StoreError if it failed."""
+        if completion.ticket in self.pacing:
+            check(completion, self.pacing.pop(completion.ticket), "flush")
         if completion.ticket in self.flushing:
             store = self.flushing.pop(completion.ticket)
             check(completion, store, "flush")
@@ -105,3 +122,4 @@ class Commits:
             self.unflushed.clear()
         for store in stores:
             self.flushing[store.flush()] = store
+        self.unflushed_bytes = 0

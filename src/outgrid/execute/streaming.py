@@ -366,7 +366,7 @@ class _Run(Generic[W]):
 
     @property
     def _transferring(self) -> bool:
-        return bool(self.moves.under_way or self.commits.flushing)
+        return bool(self.moves.under_way or self.commits.transferring)
 
     @property
     def _unfinished(self) -> bool:
@@ -526,7 +526,7 @@ class _Run(Generic[W]):
             self.exchange.written(move)
             self.marks.received.complete(move.index)
         else:
-            self.commits.written(move)
+            self.commits.written(self.plan, move, moved)
             self.marks.put.complete(move.index)
 
     def _progress(self, sweep: int, slab: int) -> Progress:

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from outgrid.lines import format_count, format_share
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.candidate import Candidate, level_of
-from outgrid.plan.commits import COMMIT_SECONDS, Begin, commit_planes, notes_on_commits
+from outgrid.plan.commits import (
+    COMMIT_SECONDS,
+    Begin,
+    commit_planes,
+    flush_bytes,
+    notes_on_commits,
+    notes_on_flushes,
+)
 from outgrid.plan.layout import describe
 from outgrid.plan.model import Memory, Plan, Volume, Work
 from outgrid.plan.request import Request
@@ -41,6 +48,7 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
     spared = traffic.spared_bytes(begin.depth, begin.part, schedule.begin.planes)
     read, written = (n - less for n, less in zip(traffic.moved_bytes, spared, strict=True))
     sent_bytes, received_bytes = traffic.exchanged_bytes
+    flushed_bytes = flush_bytes(request.machine) if tier == "direct" else 0
     ranked = request.sizing.subgrid is not None
     return Plan(
         work=Work(
@@ -77,11 +85,17 @@ def assemble(request: Request, chosen: Candidate) -> Plan:
             received_bytes=received_bytes,
         ),
         prediction=chosen.prediction,
-        notes=(*notes_on_tier(request.options), describe(chosen.layout), *_notes(request, chosen)),
+        notes=(
+            *notes_on_tier(request.options),
+            describe(chosen.layout),
+            *notes_on_flushes(request.machine, flushed_bytes, written),
+            *_notes(request, chosen),
+        ),
         pin=request.options.pin,
         tier=tier,
         keep=request.options.keep,
         packed=tuple(sorted(traffic.packed)),
+        flush_bytes=flushed_bytes,
         device=level_of(request, chosen),
     )
 

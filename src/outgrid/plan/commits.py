@@ -10,10 +10,13 @@ from outgrid.config import RunOptions
 from outgrid.machine import Machine
 from outgrid.stencil.problem import Problem
 from outgrid.tiers import PASSING_TIERS
+from outgrid.units import format_bytes, format_seconds
 
 # A crash is to cost about so many seconds.
 COMMIT_SECONDS = 30.0
 SEEN_BYTES = 8  # of a number that is seen in a step
+# Whatever was written meanwhile, a flush is to take no longer: the disk does nothing else.
+FLUSHING_SECONDS = 0.1
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -43,6 +46,16 @@ def commit_planes(options: RunOptions, sweep_seconds: float, planes: int, seams:
     return max(1, min(planes, math.ceil(planes * share))) if share < 1 else planes
 
 
+def flush_bytes(machine: Machine) -> int:
+    """Bytes after which what was written is flushed, between commits as well; 0 for never.
+
+    A disk that keeps what it is given in a cache would hold up all transfers for as long as it
+    takes to write all of that, and the window has planes for less.
+    """
+    seconds = machine.flushing_seconds
+    return math.ceil(FLUSHING_SECONDS / seconds) if seconds else 0
+
+
 def committing_seconds(
     problem: Problem, options: RunOptions, machine: Machine, seconds: float, least: int, most: int
 ) -> float:
@@ -60,6 +73,17 @@ def committing_seconds(
     files = 1 + bool(observed) + len(problem.snapshots)
     seen_bytes = SEEN_BYTES * problem.steps * observed
     return count * (files * machine.flush_seconds + seen_bytes / machine.write_bandwidth)
+
+
+def notes_on_flushes(machine: Machine, every_bytes: int, written_bytes: int) -> tuple[str, ...]:
+    """What tells that a run flushes more often than its commits ask for."""
+    if not 0 < every_bytes < written_bytes:
+        return ()
+    seconds = format_seconds(1e9 * machine.flushing_seconds)
+    return (
+        f"what is written is flushed after every {format_bytes(every_bytes)}: the disk takes "
+        f"{seconds} for each GB of it",
+    )
 
 
 def notes_on_commits(options: RunOptions, why: str) -> tuple[str, ...]:

@@ -127,12 +127,16 @@ def slabbed_rate(unbroken: float, border: float, slab: int) -> float:
 
 
 def transfer_seconds(machine: Machine, read_bytes: float, written_bytes: float) -> float:
-    """Time to move the bytes of both directions, as far as possible at once."""
+    """Time to move the bytes of both directions, as far as possible at once.
+
+    While what was written becomes durable a disk moves nothing else.
+    """
     paired = min(read_bytes, written_bytes)
     return (
         2 * paired / machine.mixed_bandwidth
         + (read_bytes - paired) / machine.read_bandwidth
         + (written_bytes - paired) / machine.write_bandwidth
+        + written_bytes * machine.flushing_seconds
     )
 
 
@@ -218,7 +222,7 @@ def predict(machine: Machine, computing: Computing, moved: Movement, others: Bes
     transfer = transfer_seconds(machine, moved.read_bytes, moved.written_bytes) + ends
     share = moved.slab_share / max(1, moved.trips)
     first_read, last_written = share * moved.read_bytes, share * moved.written_bytes
-    alone = first_read / machine.read_bandwidth + last_written / machine.write_bandwidth
+    alone = transfer_seconds(machine, first_read, 0) + transfer_seconds(machine, 0, last_written)
     beside = max(0.0, transfer - transfer_seconds(machine, first_read, last_written))
     lead = computing.fill_share * min(compute, beside) / max(1, computing.sweeps)
     apart = others.exchange_seconds, others.copy_seconds

@@ -183,7 +183,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     "disk" keeps a copy), or "memory" for resident ones; a resident plan of tier "mmap" or "swap"
     works in place, in rings that may be larger than memory. ``pin`` keeps each thread on one
     processor. Of ``packed`` coefficients sweeps read packed copies; temporaries that are
-    ``recomputed`` are computed again where they are read, except near faces. Levels that are
+    ``recomputed`` are computed again where they are read, except near faces. What was written is
+    flushed after every ``flush_bytes``, or, where that is 0, in commits alone. Levels that are
     ``uncopied`` begin in files of others, and are read where they lie. Rows may be ``folded`` in
     the window. With a ``device`` the window lies in its memory, and nothing of it in that of the
     process. A grid that is ``transposed`` passes along its second axis: planes of the schedule, the
@@ -206,6 +207,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     keep: str = "none"
     device: DeviceLevel | None = None
     packed: tuple[str, ...] = ()
+    flush_bytes: int = 0
     recomputed: tuple[str, ...] = ()
     uncopied: tuple[str, ...] = ()
     transposed: bool = False

@@ -23,6 +23,7 @@ DISK = (
     "write_bandwidth",
     "mixed_bandwidth",
     "flush_seconds",
+    "flushing_seconds",
     "moving_seconds",
 )
 # What a probe replaces in a description of the machine.
@@ -68,7 +69,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     `rates` holds the entries of `Machine` that were measured: those of the disk, or all;
     `working_sets` pairs of bytes and
-    bytes per second of one core; `samples` every value behind the medians, in bytes per second.
+    bytes per second of one core; `samples` every value behind the medians, in units of these.
     `load` is the load average when the measuring began.
     """
 

@@ -28,6 +28,7 @@ from outgrid.units import format_bytes
 
 Kind = Literal["read", "write", "mixed"]
 KINDS: tuple[Kind, ...] = ("read", "write", "mixed")
+SECONDS = ("flush", "flushing", "moving")  # what else is measured
 
 # A slab of a run is several requests; as many slabs are under way as keep the queue full.
 REQUESTS_PER_TICKET = 4
@@ -35,15 +36,18 @@ MARK_BYTES = 4096  # of a manifest, about
 
 
 class ScratchRates(msgspec.Struct, frozen=True):
-    """Bytes per second by kind of transfer, and the seconds of a commit behind written data.
+    """Bytes per second by kind of transfer, and the seconds of a commit with nothing to flush.
 
-    Of processors that compute meanwhile transfers take ``moving_seconds`` for each byte.
+    Each byte written takes ``flushing_seconds`` to become durable. Of processors that compute
+    meanwhile transfers and flushes take ``moving_seconds`` for each byte moved. ``samples`` are
+    all values behind these medians.
     """
 
     bandwidth: dict[Kind, float]
-    samples: dict[Kind, tuple[float, ...]]
     flush_seconds: float
+    flushing_seconds: float
     moving_seconds: float
+    samples: dict[str, tuple[float, ...]]
     engine: str
     direct: bool
 
@@ -56,6 +60,18 @@ class NoiseFile(msgspec.Struct, frozen=True):
     nbytes: int
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """What was moved, from the beginning to the last completion."""
+
+    nbytes: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second."""
+        return self.nbytes / self.seconds
+
+
 def measure_scratch(folder: Path, effort: Effort, cores: int) -> ScratchRates:
     """Medians of `effort.rounds` rounds over a file in `folder` that is removed afterwards.
 
@@ -63,8 +79,7 @@ def measure_scratch(folder: Path, effort: Effort, cores: int) -> ScratchRates:
 
     Raises StoreError where the space is missing or a transfer fails.
     """
-    samples: dict[Kind, list[float]] = {kind: [] for kind in KINDS}
-    flushes, taken = list[float](), list[float]()
+    samples: dict[str, list[float]] = {name: [] for name in (*KINDS, *SECONDS)}
     with (
         Transfers(depth=effort.queue_depth, request_bytes=effort.request_bytes) as transfers,
         noise_file(folder, effort, transfers) as noise,
@@ -72,18 +87,22 @@ def measure_scratch(folder: Path, effort: Effort, cores: int) -> ScratchRates:
         flow = Flow(transfers, effort)
         for turn in range(effort.rounds):
             for kind in KINDS[turn % 3 :] + KINDS[: turn % 3]:
-                samples[kind].append(flow.move(noise, kind, effort.transfer_seconds))
+                moved = flow.moved(noise, kind, effort.transfer_seconds)
+                samples[kind].append(moved.rate)
+                seconds = _flush_seconds(transfers, noise)
                 if kind == "write":
-                    flushes.append(_committing_seconds(transfers, noise))
-            taken.append(_moving_seconds(flow, noise, effort, cores))
+                    samples["flushing"].append(seconds / moved.nbytes)
+                    samples["flush"].append(_committing_seconds(transfers, noise))
+            samples["moving"].append(_moving_seconds(flow, noise, effort, cores))
         flow.release()
-        engine = transfers.engine
+        median = {name: statistics.median(values) for name, values in samples.items()}
         return ScratchRates(
-            bandwidth={kind: statistics.median(samples[kind]) for kind in KINDS},
-            samples={kind: tuple(samples[kind]) for kind in KINDS},
-            flush_seconds=statistics.median(flushes),
-            moving_seconds=statistics.median(taken),
-            engine=engine,
+            bandwidth={kind: median[kind] for kind in KINDS},
+            flush_seconds=median["flush"],
+            flushing_seconds=median["flushing"],
+            moving_seconds=median["moving"],
+            samples={name: tuple(values) for name, values in samples.items()},
+            engine=transfers.engine,
             direct=noise.file.direct,
         )
 
@@ -92,15 +111,19 @@ class Flow:
     """Tickets of several requests, each in its own part of one buffer, always enough of them."""
 
     def __init__(self, transfers: Transfers, effort: Effort) -> None:
-        self._transfers = transfers
+        self.transfers = transfers
         self._ticket_bytes = min(effort.request_bytes * REQUESTS_PER_TICKET, effort.file_bytes // 2)
         under_way = effort.queue_depth * effort.request_bytes
         self._slots = 1 + max(2, -(-under_way // self._ticket_bytes))
         self._buffer = Buffer(self._slots * self._ticket_bytes)
         fill_with_noise(self._buffer)
 
-    def move(self, noise: NoiseFile, kind: Kind, seconds: float, most: float = math.inf) -> float:
-        """Bytes per second over `seconds`, or until `most` bytes: begin to last completion.
+    def move(self, noise: NoiseFile, kind: Kind, seconds: float) -> float:
+        """Bytes per second over `seconds`; see `moved`."""
+        return self.moved(noise, kind, seconds).rate
+
+    def moved(self, noise: NoiseFile, kind: Kind, seconds: float, most: float = math.inf) -> Moved:
+        """What is moved in `seconds`, or until it is `most` bytes.
 
         One request is made at least, however little time there is.
 
@@ -120,8 +143,8 @@ class Flow:
                 asked += self._ticket_bytes
                 late = time.perf_counter() >= begin + seconds
             if not taken:
-                return moved / (time.perf_counter() - begin)
-            for completion in self._transfers.wait():
+                return Moved(moved, time.perf_counter() - begin)
+            for completion in self.transfers.wait():
                 moved += completion.check().nbytes
                 free.append(taken.pop(completion.ticket))
 
@@ -138,7 +161,7 @@ class Flow:
             place = turn // 2 % half + (half if writes else 0)
         size = self._ticket_bytes
         segment = np.array([[place * size, self._buffer.address + slot * size, size]], np.int64)
-        start = self._transfers.write if writes else self._transfers.read
+        start = self.transfers.write if writes else self.transfers.read
         return start(file, segment, self._buffer)
 
 
@@ -155,9 +178,9 @@ def noise_file(folder: Path, effort: Effort, transfers: Transfers) -> Generator[
             # Space that was set aside but never written reads as zeroes, without the device.
             flow = Flow(transfers, effort)
             noise = NoiseFile(path, file, nbytes)
-            flow.move(noise, "write", math.inf, most=nbytes)
+            flow.moved(noise, "write", math.inf, most=nbytes)
             flow.release()
-            _flush(transfers, file)
+            _flush_seconds(transfers, noise)
             yield noise
         finally:
             file.close()
@@ -176,28 +199,35 @@ def fill_with_noise(buffer: Buffer) -> None:
 
 
 def _moving_seconds(flow: Flow, noise: NoiseFile, effort: Effort, cores: int) -> float:
-    """Seconds of processors that a byte takes from all ``cores``, which compute."""
+    """Seconds of processors that a byte takes from all ``cores``, which compute.
+
+    What makes durable the half of them that is written takes processors as well.
+    """
     with Computing(cores) as computing:
         before = computing.now
         time.sleep(effort.transfer_seconds / 2)
         alone, before = computing.rate_since(before), computing.now
-        bytes_per_second = flow.move(noise, "mixed", effort.transfer_seconds)
+        moved = flow.moved(noise, "mixed", effort.transfer_seconds)
+        seconds = moved.seconds + _flush_seconds(flow.transfers, noise)
         beside = computing.rate_since(before)
-    return max(0.0, 1 - beside / alone) * cores / bytes_per_second if alone else 0.0
+    return max(0.0, 1 - beside / alone) * cores * seconds / moved.nbytes if alone else 0.0
 
 
 def _committing_seconds(transfers: Transfers, noise: NoiseFile) -> float:
     """Of what makes a state durable: its file is flushed, then the one that says so replaced."""
+    seconds = _flush_seconds(transfers, noise)
     begin = time.perf_counter()
-    _flush(transfers, noise.file)
     replace_file(noise.path.with_name("mark"), bytes(MARK_BYTES))
-    return time.perf_counter() - begin
+    return seconds + time.perf_counter() - begin
 
 
-def _flush(transfers: Transfers, file: File) -> None:
-    transfers.flush(file)
+def _flush_seconds(transfers: Transfers, noise: NoiseFile) -> float:
+    """What making the file durable takes."""
+    begin = time.perf_counter()
+    transfers.flush(noise.file)
     (completion,) = transfers.drain()
     completion.check()
+    return time.perf_counter() - begin
 
 
 def _require_space(folder: Path, nbytes: int) -> None:

@@ -108,6 +108,51 @@ def test_a_state_is_committed_after_its_flushes_and_before_the_next_writes_over_
         assert "flush" not in mine[:-2]
 
 
+def flushes(events):
+    return [n for n, event in enumerate(events) if isinstance(event, tuple) and event[0] == "flush"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_written_is_flushed_before_it_is_much(seed):
+    plan = plan_of()
+    slab_bytes = plan.schedule.slab_planes * plan.plane_bytes("u")
+    paced, recorder = replace(plan, flush_bytes=4 * slab_bytes), Recorder()
+    with Shuffled(seed) as transfers:
+        tally = obey(paced, transfers, recorder)
+    events = [event for event in recorder.events if not isinstance(event, Advance)]
+    of_commits = {
+        index
+        for commit, event in enumerate(events)
+        if event[0] == "commit"
+        for index in flushes(events[:commit])[-2:]
+    }
+    between = [index for index in flushes(events) if index not in of_commits]
+    assert between
+    for number, index in enumerate(between, start=1):
+        puts = [event for event in events[:index] if event[0] == "put"]
+        put_bytes = sum(len(planes) for _, _, planes in puts) * plan.plane_bytes("u")
+        assert put_bytes >= number * paced.flush_bytes
+        assert events[index][1] in [key for _, key, _ in puts]
+    seldom = replace(plan, flush_bytes=tally.written_bytes + 1)
+    for rarely in (plan, seldom):
+        recorder = Recorder()
+        with Shuffled(seed) as transfers:
+            obey(rarely, transfers, recorder)
+        assert len(flushes(recorder.events)) == 2 * plan.sweeps
+
+
+def test_a_flush_between_commits_that_fails_ends_the_run():
+    class Failing(Recorder):
+        def store(self, key, inner):
+            return Faulty(super().store(key, inner), transfers, [Fault("flush", 0)])
+
+    plan, recorder = plan_of(), Failing()
+    paced = replace(plan, flush_bytes=plan.plane_bytes("u"))
+    with Shuffled() as transfers, pytest.raises(StoreError, match="flush: flush failed on purpose"):
+        obey(paced, transfers, recorder)
+    assert "commit" not in [event[0] for event in recorder.events if isinstance(event, tuple)]
+
+
 def test_the_next_slab_is_being_read_while_one_is_updated():
     def asked(events):
         gets = [event[2].stop for event in events if event[:2] == ("get", ("u", 0, 0))]

@@ -34,6 +34,8 @@ MACHINE = msgspec.structs.replace(
 SLOW = msgspec.structs.replace(
     MACHINE, read_bandwidth=4e8, write_bandwidth=4e8, mixed_bandwidth=4e8
 )
+# With a cache that it writes 2 GB/s of when it is flushed.
+CACHING = msgspec.structs.replace(MACHINE, flushing_seconds=5e-10)
 PROBLEM = Problem("heat7", (100, 100, 100), "float64", 10, initial={"u": 0.0})
 
 
@@ -81,6 +83,35 @@ def test_moving_more_takes_longer_and_both_ways_at_once_is_what_was_measured(rea
     assert seconds <= transfer_seconds(MACHINE, read, written + more)
     assert transfer_seconds(MACHINE, read, read) == pytest.approx(2 * read / 1.6e9)
     assert transfer_seconds(MACHINE, read, 0) == pytest.approx(read / 2e9)
+
+
+@given(read=SIZES, written=SIZES)
+def test_what_was_written_becomes_durable_in_a_time_of_its_own(read, written):
+    seconds = transfer_seconds(CACHING, read, written) - transfer_seconds(MACHINE, read, written)
+    assert seconds == pytest.approx(written * CACHING.flushing_seconds)
+
+
+def test_a_grid_in_one_slab_becomes_durable_at_its_end():
+    moved = Movement(1, 10**9, 10**9, 1.0, 0)
+    more = [predict(m, Computing(1e9, 1e9, 1), moved, Beside()) for m in (CACHING, MACHINE)]
+    assert more[0].seconds - more[1].seconds == pytest.approx(10**9 * CACHING.flushing_seconds)
+
+
+@pytest.mark.parametrize(
+    ("tier", "nbytes"),
+    [("direct", 200_000_000), ("mmap", 0), ("swap", 0), ("memory", 0)],
+)
+def test_files_are_flushed_before_a_flush_would_take_long(tier, nbytes):
+    problem = Problem("heat7", (100, 400, 400), "float64", 10, initial={"u": 0.0})
+    wanted, seldom = (RunOptions.of(memory="512MiB", tier=tier, depth=d) for d in (2, 10))
+    paced, unpaced = (plan(problem, wanted, each, 80 << 20) for each in (CACHING, MACHINE))
+    assert (paced.flush_bytes, unpaced.flush_bytes) == (nbytes, 0)
+    said = "flushed after every 191 MiB: the disk takes 500 ms for each GB"
+    # Not where less than that is written.
+    few = plan(problem, seldom, CACHING, 80 << 20)
+    assert few.volume.written_bytes < 200_000_000
+    for chosen, noted in ((paced, nbytes > 0), (unpaced, False), (few, False)):
+        assert (said in " ".join(chosen.notes)) == noted
 
 
 def choose(border, machine=MACHINE, by_level=None, **options):

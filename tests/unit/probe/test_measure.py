@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from outgrid.errors import StoreError
 from outgrid.machine import describe_machine
+from outgrid.probe import scratch as scratches
 from outgrid.probe.effort import Effort
 from outgrid.probe.measure import measure_machine
 from outgrid.probe.memory import working_sets
 from outgrid.probe.profile import MEASURED, Key, keep_profile, known_machine, known_profile
-from outgrid.probe.scratch import Flow, measure_scratch
+from outgrid.probe.scratch import Flow, Moved, measure_scratch
 from outgrid.probe.taking import Computing
 
 TINY = Effort(
@@ -56,9 +57,14 @@ def test_what_was_measured_is_found_again(scratch):
 def test_what_transfers_take_is_what_computing_loses(scratch, monkeypatch, beside, taken):
     rates = iter([100.0, beside] * TINY.rounds)
     monkeypatch.setattr(Computing, "rate_since", lambda *_: next(rates))
-    monkeypatch.setattr(Flow, "move", lambda *_, **__: 2e9)
+    monkeypatch.setattr(scratches, "_flush_seconds", lambda *_: 0.5)
+    monkeypatch.setattr(Flow, "moved", lambda *_, **__: Moved(2 * 10**9, 1.0))
     found = measure_scratch(scratch, TINY, 3)
-    assert found.moving_seconds == pytest.approx(3 * taken / 2e9)
+    assert found.moving_seconds == pytest.approx(3 * taken * 1.5 / 2e9)
+    assert found.flushing_seconds == pytest.approx(0.5 / 2e9)
+    assert found.flush_seconds > 0.5
+    assert set(found.samples) == {"read", "write", "mixed", "flush", "flushing", "moving"}
+    assert {len(values) for values in found.samples.values()} == {TINY.rounds}
 
 
 def test_computing_goes_on_in_all_threads_until_it_is_left():
