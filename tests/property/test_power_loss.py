@@ -98,6 +98,7 @@ class Rig:
         """Go on from what is left; after a ``share`` of the operations, note what would be left."""
         rest = self.problem.after(left.steps_done)
         plan = pipeline.plan(rest, options, begin=left.begin)
+        plan = replace(plan, flush_bytes=self.choose.choice([0, 1, 4000]))  # 0: in commits alone
         goes_on = plan.schedule.begin.begun
         begin = replace(left.begin, planes=plan.schedule.begin.planes) if goes_on else None
         state = dataclasses.replace(left, begin=begin)

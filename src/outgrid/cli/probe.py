@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{wanted} does not exist; measuring {place} instead", file=sys.stderr)
     profile = None if arguments.again else known_profile(described, place)
     if profile is None or not profile.whole:
-        print(f"measuring memory and {place}: about 20 seconds", file=sys.stderr)
+        print(f"measuring memory and {place}: about 25 seconds", file=sys.stderr)
         profile = measure_machine(place)
         keep_profile(profile)
     _prepare_compiler()

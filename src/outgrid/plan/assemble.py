@@ -18,6 +18,7 @@ from outgrid.plan.commits import (
     notes_on_commits,
     notes_on_flushes,
 )
+from outgrid.plan.cost import transfer_seconds
 from outgrid.plan.layout import describe
 from outgrid.plan.model import Memory, Plan, Volume, Work
 from outgrid.plan.request import Request
@@ -236,7 +237,7 @@ def _commit_sweeps(request: Request, chosen: Candidate) -> int:
         return 0
     seconds = request.options.commit_seconds
     if seconds is None:
-        moving = chosen.traffic.moved_bytes[1] / request.machine.write_bandwidth
+        moving = transfer_seconds(request.machine, 0, chosen.traffic.moved_bytes[1])
         seconds = max(COMMIT_SECONDS, WORTH_KEEPING * moving)
     sweeps = math.ceil(min(seconds / _sweep_seconds(chosen), len(chosen.schedule.depths)))
     return max(1, sweeps)

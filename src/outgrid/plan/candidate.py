@@ -225,7 +225,7 @@ def _waiting(request: Request, traffic: Traffic, compute_seconds: float) -> floa
     An inverted rank begins when the seam at its first cut is complete. Then it is as far behind
     as the last level of an upright one is behind its front, so that in each sweep they meet:
     the upright one has results to write when the inverted one has done with the sweep before.
-    A slab, the seam's way through the disk, a flush and two messages are between them then;
+    A slab, the seam's way through the disk, its flush and two messages are between them then;
     the slab that a window has to spare for results hides one of its own.
     """
     schedule, machine = traffic.schedule, request.machine
@@ -233,7 +233,8 @@ def _waiting(request: Request, traffic: Traffic, compute_seconds: float) -> floa
         return 0.0
     plane_seconds = compute_seconds / schedule.sweeps / max(1, len(schedule.domain.owned.planes))
     begin = (schedule.skew.per_step * schedule.depth + 2 * schedule.slab_planes) * plane_seconds
-    between = traffic.seam_read_bytes(schedule.depth) / machine.read_bandwidth
+    nbytes = traffic.seam_read_bytes(schedule.depth)
+    between = nbytes / machine.read_bandwidth + nbytes * machine.flushing_seconds
     between += machine.flush_seconds + 2 * request.part.network.latency_seconds
     return begin + schedule.sweeps * between
 

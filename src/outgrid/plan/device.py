@@ -110,7 +110,13 @@ def host_copies(machine: Machine) -> Machine:
     A byte of one is read, written, and read or written by the device.
     """
     rate = machine.memory_bandwidth / 3
-    return replace(machine, read_bandwidth=rate, write_bandwidth=rate, mixed_bandwidth=rate)
+    return replace(
+        machine,
+        read_bandwidth=rate,
+        write_bandwidth=rate,
+        mixed_bandwidth=rate,
+        flushing_seconds=0.0,
+    )
 
 
 def device_level(

@@ -8,7 +8,7 @@ from outgrid.config import DEFAULT_QUEUE_DEPTH, DEFAULT_REQUEST_BYTES
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """Sizes in bytes, times in seconds; the defaults end within 20 seconds on two cores.
+    """Sizes in bytes, times in seconds; the defaults end within 25 seconds on two cores.
 
     Every quantity is measured `rounds` times, in rounds that take turns over all quantities: what
     disturbs the machine for a second spoils one value of each and no median. `transfer_seconds` is
@@ -26,7 +26,7 @@ class Effort(msgspec.Struct, frozen=True):
 
     @classmethod
     def short(cls) -> Effort:
-        """For the disk alone, before a run: some six seconds."""
+        """For the disk alone, before a run: some ten seconds."""
         return cls(rounds=3, file_bytes=512 << 20, transfer_seconds=0.4)
 
     @property

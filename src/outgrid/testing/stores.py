@@ -5,6 +5,7 @@ import errno
 import math
 import random
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any, Literal
 
 import msgspec
@@ -141,7 +142,8 @@ class Volatile(MemoryStore):
     ) -> None:
         super().__init__(name, array, transfers)
         self._stable = array.copy()
-        self._pending: list[tuple[int, int, NDArray[Any]]] = []
+        self._pending: dict[int, tuple[int, int, NDArray[Any]]] = {}  # in the order of writes
+        self._numbers = count()
         self._happened = happened
 
     def put(self, planes: range, rows: range, source: Planes) -> int:
@@ -153,7 +155,7 @@ class Volatile(MemoryStore):
                 unfold(address, 0, nbytes, stored, *folding)
                 offset = stored - self.array.ctypes.data
                 values = self._bytes(self.array)[offset : offset + nbytes].copy()
-                self._pending.append((offset, nbytes, values))
+                self._pending[next(self._numbers)] = offset, nbytes, values
             self._happened()
             return int(segments[:, 2].sum())
 
@@ -163,9 +165,9 @@ class Volatile(MemoryStore):
         covered = list(self._pending)
 
         def settle() -> int:
-            for write in covered:
-                self._write(self._stable, *write)
-            self._pending = self._pending[len(covered) :]
+            for number in covered:
+                if number in self._pending:  # else another flush was sooner
+                    self._write(self._stable, *self._pending.pop(number))
             self._happened()
             return 0
 
@@ -174,7 +176,7 @@ class Volatile(MemoryStore):
     def after_power_loss(self, choose: random.Random) -> NDArray[Any]:
         """What may be found: writes that were not flushed are there, not there or torn."""
         survived = self._stable.copy()
-        pending = list(self._pending)
+        pending = list(self._pending.values())
         choose.shuffle(pending)
         for offset, nbytes, values in pending:
             first, last = sorted((choose.randint(0, nbytes), choose.randint(0, nbytes)))

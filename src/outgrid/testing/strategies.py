@@ -362,6 +362,7 @@ def machines(draw: st.DrawFn) -> Machine:
         compiler="/usr/bin/g++",
         python="3.11",
         lines=draw(st.booleans()),
+        flushing_seconds=draw(st.sampled_from([0.0, 1e-9])),
     )
 
 
