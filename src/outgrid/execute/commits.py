@@ -79,7 +79,7 @@ class Commits:
         """A flush has ended, if it was one. Raises StoreError if it failed."""
         if completion.ticket in self.pacing:
             check(completion, self.pacing.pop(completion.ticket), "flush")
-        if completion.ticket in self.flushing:
+        elif completion.ticket in self.flushing:
             store = self.flushing.pop(completion.ticket)
             check(completion, store, "flush")
             self.flushed = not self.flushing
