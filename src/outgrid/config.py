@@ -416,14 +416,18 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     stream_axis: Annotated[
-        Literal["auto", "z", "y"],
+        Literal["auto", "z", "y", "x"],
         Option(
             TUNING,
             'axis of a 3-D grid along which its planes pass through memory: `"z"`, or `"y"`, whose '
-            "planes are smaller in a grid of few planes",
-            '`"auto"`: y where planes are smaller and that takes less time; a resumed run keeps '
-            "its axis",
-            values={"y": (SLABS, HOST, ALONE, FILES, STREAMED)},
+            'planes are smaller in a grid of few planes, or `"x"`: results are then in Fortran '
+            "order",
+            '`"auto"`: y where planes are smaller and that takes less time, else z, and the plan '
+            "says where x would take less; a resumed run keeps its axis",
+            values={
+                "y": (SLABS, HOST, ALONE, FILES, STREAMED),
+                "x": (SLABS, HOST, ALONE, on_tier(AUTO, "direct"), STREAMED, FOLDER),
+            },
         ),
     ] = AUTO
     block: Annotated[

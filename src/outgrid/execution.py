@@ -160,9 +160,11 @@ class Execution:
                 busy = time.process_time() - busy_before
                 self._tell(progress, self._filling(filled, now - begin, busy))
 
-        stored, threads = run.plan.stored, run.plan.threads
+        axis, threads = run.plan.transposed, run.plan.threads
+        stored = None if run.plan.fortran else run.plan.stored
+        bands = schedule.bands
         filled = fill(
-            InitialValues(run.problem, stored, given or {}, inputs, schedule.bands, threads),
+            InitialValues(run.problem, stored, given or {}, inputs, bands, threads, axis),
             tuple(level for level in schedule.kept if level_name(level) not in run.plan.uncopied),
             store_of,
             self.transfers,
@@ -294,7 +296,7 @@ class Execution:
 
     def _streamed(self, stores: dict[StoreKey, Store]) -> dict[StoreKey, Store]:
         """The stores, with the planes that sweeps stream."""
-        if not self.run.plan.transposed:
+        if not self.run.plan.in_rows_of_files:
             return stores
         return {key: TransposedStore(store, self.transfers) for key, store in stores.items()}
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from outgrid.errors import UsageError
 from outgrid.formats import Box, InputFile, Source, Straight, boxes, open_file
 from outgrid.formats.axis import Along, Axis, told_apart
+from outgrid.formats.npy import read_header
 from outgrid.formats.objects import check_free, fetch, is_url, send
 from outgrid.formats.registry import Format, format_of, suffixes, written
 from outgrid.formats.sink import Array, Codec, Filing, copy
@@ -293,7 +294,8 @@ def _field(result: Result, name: str) -> Source:
     header = result.header(name)
     if header is not None:
         return Straight(path, header.shape, header.dtype, header.data_offset)
-    return open_file(InputFile(str(path)))
+    order = "F" if read_header(path).fortran_order else "C"
+    return open_file(InputFile(str(path), order=order))
 
 
 class _Pieces(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from outgrid.axes import LAST, NAMES, in_fortran_order
 from outgrid.comm import Comm
 from outgrid.config import AUTO, RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
@@ -22,6 +23,7 @@ from outgrid.plan.cost import rates
 from outgrid.plan.model import Plan
 from outgrid.plan.sizing import Sizing
 from outgrid.runs.group import Durable
+from outgrid.runs.places import is_spread
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.stencil.folded import (
     folding_of,
@@ -41,8 +43,10 @@ __all__ = ["Axis", "Folds", "Settled", "Temporaries"]
 # waves of order 4 lose 4 %, and a wave of order 8 makes 1.4 to 1.5 times as many updates.
 WORTH_FOLDING = 3
 
-# Planes pass along the second axis where that takes less than this share of the time.
+# Planes pass along another axis where that takes less than this share of the time.
 WORTH_TRANSPOSING = 0.9
+# Plans look at the last axis, which is taken on demand only, of runs that take seconds at least.
+WORTH_TELLING_UPDATES = 1e10
 
 
 class Planner(Protocol):
@@ -77,39 +81,74 @@ class Axis(msgspec.Struct, frozen=True):
     def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
         """The problem, with the axis first along which its planes pass through memory.
 
-        That is its own first axis, or its second where planes are smaller and less time is taken.
+        That is its own first axis, or its second where planes are smaller and less time is taken;
+        its last where that is asked for, because files are then in another order.
         A run of which something is ``durable`` goes on along the axis that it was begun along,
         unless another one is asked for. Raises UsageError where that cannot be had.
         """
-        asked, reason = self.by.options.stream_axis, self._why_not_along_y(problem)
-        if asked == "y" and reason:
-            raise UsageError(f"stream_axis = 'y' is not for this run: {reason}; leave it out")
-        if durable is not None and asked == AUTO:
-            before = any(share.manifest.transposed for share in durable.shares)
-            if before and not reason:
-                return Settled(problem.transpose(), ("planes pass along y, as the run was begun",))
+        asked = self.by.options.stream_axis
+        axis = 0 if asked == AUTO else NAMES.index(asked)
+        if axis and (reason := self._why_not(problem, axis)):
+            raise UsageError(f"stream_axis = {asked!r} is not for this run: {reason}; leave it out")
+        if durable is not None:
+            return self._going_on(problem, durable)
+        if axis:
+            order = "; results are in Fortran order" if in_fortran_order(axis) else ""
+            told = f"planes pass along {asked}: stream_axis = {asked}{order}"
+            return Settled(problem.transpose(axis), (told,))
+        if asked != AUTO:
             return Settled(problem)
-        if asked == "y":
-            return Settled(problem.transpose(), ("planes pass along y: stream_axis = y",))
-        if asked == "z" or reason or not self._may_transpose(problem):
-            return Settled(problem)
-        return self._shorter(problem)
+        if self._why_not(problem, 1) or not self._may_transpose(problem, 1):
+            return self._told_of_last(Settled(problem))
+        return self._told_of_last(self._shorter(problem))
 
-    def _why_not_along_y(self, problem: Problem) -> str:
-        """Why planes cannot pass along the second axis, in words; empty where they can."""
-        if self.by.options.preview or self.by.options.pyramid:
+    def _going_on(self, problem: Problem, durable: Durable) -> Settled:
+        """The problem of a run that goes on, along the axis that is asked for or that it had."""
+        asked, (before, *_) = self.by.options.stream_axis, self._axes_of(durable)
+        axis = before if asked == AUTO else NAMES.index(asked)
+        reason = self._why_not(problem, before) if before else ""
+        if in_fortran_order(axis) != in_fortran_order(before) or (
+            in_fortran_order(before) and reason
+        ):
+            order = "in Fortran order" if in_fortran_order(before) else "not in Fortran order"
+            why = f": {reason}" if reason else ""
+            raise UsageError(
+                f"the run was begun along {NAMES[before]}, so its files are {order}, and it goes "
+                f"on with such files only{why}; leave out what asks for others"
+            )
+        if asked != AUTO:
+            told = (f"planes pass along {asked}: stream_axis = {asked}",) if axis else ()
+            return Settled(problem.transpose(axis) if axis else problem, told)
+        if before and not reason:
+            told = f"planes pass along {NAMES[before]}, as the run was begun"
+            return Settled(problem.transpose(before), (told,))
+        return Settled(problem)
+
+    def _axes_of(self, durable: Durable) -> list[int]:
+        """The axes that the shares of a run were begun along, the last ones first."""
+        return sorted((int(share.manifest.transposed) for share in durable.shares), reverse=True)
+
+    def _why_not(self, problem: Problem, axis: int) -> str:
+        """Why planes cannot pass along another axis than the first; empty where they can."""
+        options = self.by.options
+        if options.preview or options.pyramid:
             return "previews and levels for viewers are made of planes along z"
-        if self.by.shared or self.by.options.device != "cpu":
+        if self.by.shared or options.device != "cpu":
             return "ranks and devices stream along z"
+        if in_fortran_order(axis):
+            if options.tier not in (AUTO, "direct") or options.in_place or is_spread(options):
+                return "fields in Fortran order are kept in files of tier direct, in one place"
+            if options.file:
+                return f"fields of the one file {options.file} are not in Fortran order"
         return why_not_transposed(problem)
 
-    def _may_transpose(self, problem: Problem) -> bool:
-        """Whether the plan chooses the axis: where planes of the second are smaller."""
+    def _may_transpose(self, problem: Problem, axis: int) -> bool:
+        """Whether the plan compares an axis with the first: where planes of it are smaller."""
         options = self.by.options
         blocks = SCHEMES[options.scheme or DEFAULT.name].blocks
         sized = options.slab_planes or options.strip_rows  # planes, and rows of these
         streams = options.tier in (AUTO, "direct")
-        return problem.shape[0] < problem.shape[1] and streams and not (blocks or sized)
+        return problem.shape[0] < problem.shape[axis] and streams and not (blocks or sized)
 
     def _shorter(self, problem: Problem) -> Settled:
         """The problem, or the transposed one if that takes less time."""
@@ -130,6 +169,29 @@ class Axis(msgspec.Struct, frozen=True):
                 seconds = format_seconds(along.predicted_seconds)
                 return Settled(other, (f"{times}; along z {seconds}",))
         return Settled(problem)
+
+    def _told_of_last(self, found: Settled) -> Settled:
+        """The same, with a word on the last axis where planes that pass along it take less time.
+
+        Nobody gets files in another order unasked.
+        """
+        problem = found.problem
+        if problem.ndim != 3 or problem.updates < WORTH_TELLING_UPDATES:
+            return found
+        given = problem.transpose() if problem.transposed else problem
+        smaller = self._may_transpose(given, LAST) and problem.shape[0] < given.shape[LAST]
+        if not smaller or self._why_not(given, LAST):
+            return found
+        with suppress(InfeasiblePlan):
+            other = given.transpose(LAST)
+            rates = self.by.rates_of(problem, other)
+            before = self.by.chosen(problem, rates[0])
+            after = before if before.schedule.resident else self.by.chosen(other, rates[1])
+            if after.predicted_seconds < WORTH_TRANSPOSING * before.predicted_seconds:
+                seconds = format_seconds(after.predicted_seconds)
+                told = f"with stream_axis = 'x' it would take {seconds}, results in Fortran order"
+                return Settled(problem, (*found.told, told))
+        return found
 
 
 class Temporaries(msgspec.Struct, frozen=True):
@@ -254,7 +316,7 @@ class Folds(msgspec.Struct, frozen=True):
             return "rows are folded in windows of one process, in front of files"
         if SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place:
             return "rows of blocks, and of rings in files, are not folded"
-        if problem.transposed:
+        if problem.in_rows_of_files:
             return "planes that pass along y are made of rows in files"
         if durable is not None and any(share.manifest.cut for share in durable.shares):
             return "the run was begun in strips"

@@ -1,4 +1,8 @@
-"""Planes may pass through memory along the second axis, and no byte of a result tells it."""
+"""Planes may pass through memory along another axis than the first.
+
+No byte of a result tells of the second. Along the last one the values are the same, and files are
+in Fortran order.
+"""
 
 import json
 import random
@@ -11,7 +15,10 @@ import outgrid as og
 from outgrid import pipeline
 from outgrid.cli import main
 from outgrid.config import RunOptions
-from outgrid.errors import ExecutionError, UsageError
+from outgrid.errors import ExecutionError, InfeasiblePlan, UsageError
+from outgrid.execute import fill
+from outgrid.exports import export
+from outgrid.formats import InputFile
 from outgrid.parts import resolve
 from outgrid.runs.manifest import read_manifest
 from outgrid.runs.verify import verify
@@ -87,19 +94,39 @@ def compare(problem, folder, **options):
     """Whether the axis changes a byte; the records along z and along y."""
     expected, along_z = made(problem, folder / "z", axis="z")
     found, along_y = made(problem, folder / "y", **options)
-    assert (along_z.plan.transposed, along_y.plan.transposed) == (False, True)
+    assert (along_z.plan.transposed, along_y.plan.transposed) == (0, 1)
     assert along_y.plan.schedule.shape == (ROWS, PLANES, problem.shape[2])
     assert found == expected
     assert along_y.checksums == along_z.checksums
     return along_z, along_y
 
 
+def compare_values(problem, folder, **options):
+    """Whether files in Fortran order hold the same values; the records along z and along x."""
+    _, along_z = made(problem, folder / "z", axis="z")
+    _, along_x = made(problem, folder / "x", axis="x", **options)
+    nz, ny, nx = problem.shape
+    assert along_x.plan.transposed == 2
+    assert along_x.plan.schedule.shape == (nx, ny, nz)
+    for path in (folder / "z").glob("*.npy"):
+        expected, found = np.load(path), np.load(folder / "x" / path.name)
+        assert found.flags.f_contiguous
+        assert found.shape == problem.shape
+        assert np.ascontiguousarray(found).tobytes() == expected.tobytes()
+    return along_z, along_x
+
+
+COMPARED = {"y": compare, "x": compare_values}
+
+
+@pytest.mark.parametrize("axis", COMPARED)
 @pytest.mark.parametrize("boundary", [None, AROUND], ids=["fixed", "mixed"])
 @pytest.mark.parametrize("name", STENCILS)
-def test_no_byte_tells_of_it(name, boundary, tmp_path):
-    compare(posed(name, boundary), tmp_path)
+def test_no_value_tells_of_it(name, boundary, axis, tmp_path):
+    COMPARED[axis](posed(name, boundary), tmp_path)
 
 
+@pytest.mark.parametrize("axis", COMPARED)
 @pytest.mark.parametrize(
     "options",
     [
@@ -112,8 +139,8 @@ def test_no_byte_tells_of_it(name, boundary, tmp_path):
     ],
     ids=str,
 )
-def test_nor_with_any_other_option(options, tmp_path):
-    compare(posed("wave:4"), tmp_path, **options)
+def test_nor_with_any_other_option(options, axis, tmp_path):
+    COMPARED[axis](posed("wave:4"), tmp_path, **options)
 
 
 @pytest.mark.parametrize(
@@ -158,19 +185,181 @@ def test_several_places(tmp_path):
     compare(posed("heat7"), tmp_path, scratch=places, stripe="8KiB")
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((1024, 12, 44), "float32"),  # rows of whole blocks
+        ((37, 12, 44), "float64"),
+        ((5, 12, 60), "float32"),
+    ],
+)
+def test_rows_of_files_in_fortran_order(shape, dtype, tmp_path):
+    problem = posed("heat7", shape=shape, dtype=dtype, sources=[])
+    records = compare_values(problem, tmp_path)
+    assert records[1].plan.layout.staged == (shape[0] != 1024)
+
+
+@pytest.mark.parametrize("kind", ["formula", "function", "number", "file", "other order", "array"])
+def test_what_files_in_fortran_order_begin_with(kind, tmp_path, monkeypatch):
+    """In blocks of a few rows of all planes, which are read in smaller ones."""
+    shape = (17, 29, 1030)
+    cells = np.random.default_rng(1).random(shape, np.float32)
+    np.save(tmp_path / "u.npy", cells)
+    np.save(tmp_path / "f.npy", np.asfortranarray(cells))
+    values = {
+        "formula": "sin(x/9)*cos(y/7) + z/70",
+        "function": lambda z, y, x: z + 0.1 * y - np.exp(-x / 99),
+        "number": 0.25,
+        "file": str(tmp_path / "u.npy"),
+        "other order": InputFile(str(tmp_path / "f.npy"), order="F"),
+        "array": cells,
+    }
+    monkeypatch.setattr(fill, "CHUNK_BYTES", 40_000)
+    monkeypatch.setattr(fill, "BLOCKS", 512)
+    blocks, parts = _counted(monkeypatch, "blocks"), _counted(monkeypatch, "_parts")
+    problem = Problem("heat7", shape, "float32", 0, initial={"u": values[kind]})
+    _, record = made(problem, tmp_path / "x", axis="x")
+    assert 1 < len(blocks) < len(parts)
+    assert record.plan.fortran
+    _, record = made(problem, tmp_path / "z", axis="z")
+    found, expected = (np.load(tmp_path / axis / "u.npy") for axis in "xz")
+    assert found.flags.f_contiguous
+    assert np.array_equal(found, expected)
+
+
+def _counted(monkeypatch, name):
+    """What a method of the fill yields from now on."""
+    seen, method = [], getattr(fill._Filling, name)
+
+    def counting(self, *given):
+        for box in method(self, *given):
+            seen.append(box)
+            yield box
+
+    monkeypatch.setattr(fill._Filling, name, counting)
+    return seen
+
+
+def test_a_fill_that_has_no_room_for_a_row_of_all_planes(tmp_path, monkeypatch):
+    monkeypatch.setattr(fill, "BLOCKS", 1 << 20)
+    monkeypatch.setattr(fill, "LEAST_CHUNK_BYTES", 700)
+    with pytest.raises(InfeasiblePlan, match=r"rows of all planes, .*raise memory, or leave"):
+        made(posed("heat7"), tmp_path / "x", axis="x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_readers_find_the_axes_of_a_result_in_fortran_order(tmp_path):
+    xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
+    problem = Problem("heat7", (7, 12, 2000), "float64", 3, initial={"u": "x + 0.5*y*z"})
+    _, along_x = made(problem, out := tmp_path / "x", axis="x")
+    made(problem, tmp_path / "z", axis="z")
+    expected = np.load(tmp_path / "z" / "u.npy")
+    result = og.open(out)
+    assert np.array_equal(result["u"], expected)
+    assert result["u"][3, 4, 5] == expected[3, 4, 5]
+    with xarray.open_dataset(out, engine="outgrid") as found:
+        assert np.array_equal(found["u"], expected)
+    array = zarr.open_group(out, mode="r")["u"]
+    assert array.chunks[:2] == (7, 12)
+    assert array.chunks[2] < 2000
+    assert np.array_equal(array[...], expected)
+    assert np.array_equal(array[2:5, 3, 100:1900:7], expected[2:5, 3, 100:1900:7])
+    for name in ("u.h5", "u.zarr", "again.npy"):
+        export(result, tmp_path / name)
+    assert np.array_equal(np.load(tmp_path / "again.npy"), expected)
+    assert np.array_equal(zarr.open_group(tmp_path / "u.zarr", mode="r")["u"][...], expected)
+    again = Problem("heat7", problem.shape, steps=0, initial={"u": str(out / "u.npy")})
+    with pytest.raises(UsageError, match='order="F"'):
+        made(again, tmp_path / "wrong", axis="z")
+    assert along_x.checksums.keys() == {"u"}
+
+
+def test_bytes_that_changed_in_a_file_in_fortran_order_are_found(tmp_path):
+    made(posed("heat7"), tmp_path / "x", axis="x")
+    with open(tmp_path / "x" / "u.npy", "r+b") as file:
+        file.seek(4096 + 4 * PLANES * (ROWS * 5 + 7))
+        file.write(b"\xff")
+    (error,) = verify(tmp_path / "x").errors
+    assert "row 7 of plane 5; " in str(error)
+    with open(tmp_path / "x" / "u.npy", "r+b") as file:
+        head = file.read(256).replace(b"'fortran_order': True", b"'fortran_order': False")
+        file.seek(0)
+        file.write(head[:256])
+    assert verify(tmp_path / "x").errors
+
+
 @pytest.fixture
-def half_made(tmp_path, cut_off):
-    """A run along y that was cut off within a sweep, and the bytes that it is to leave."""
-    problem, out = posed("sheared", AROUND), tmp_path / "run"
-    usual = {"memory": "200MiB", "tier": "direct", "depth": 4, "slab_planes": 2}
-    begun = RunOptions.of(out=out, stream_axis="y", commit_every=0, **usual)
-    cut_off(45, lambda: pipeline.run(problem, begun))
-    assert read_manifest(out).transposed
-    assert read_manifest(out).planes > 0
+def begun_along(tmp_path, cut_off):
+    """``begun_along(axis)``: a run that was cut off within a sweep, the bytes it is to leave."""
+
+    def begin(axis):
+        problem, out = posed("sheared", AROUND), tmp_path / "run"
+        usual = {"memory": "200MiB", "tier": "direct", "depth": 4, "slab_planes": 2}
+        begun = RunOptions.of(out=out, stream_axis=axis, commit_every=0, **usual)
+        cut_off({"z": 12, "y": 45, "x": 60}[axis], lambda: pipeline.run(problem, begun))
+        assert read_manifest(out).transposed == "zyx".index(axis)
+        assert read_manifest(out).planes > 0 or axis == "z"
+        assert verify(out).errors == ()
+        whole = tmp_path / axis
+        uncut = "x" if axis == "x" else "z"
+        pipeline.run(problem, RunOptions.of(out=whole, memory="200MiB", stream_axis=uncut))
+        return out, {name: (whole / name).read_bytes() for name in ("u.npy", "w.npy")}
+
+    return begin
+
+
+@pytest.mark.parametrize("settings", [{}, {"depth": 3}, {"stream_axis": "x", "depth": 2}], ids=str)
+def test_a_run_along_x_goes_on(settings, begun_along):
+    out, expected = begun_along("x")
+    plan = pipeline.resume(out, RunOptions.of(out=out, memory="200MiB", **settings)).record.plan
+    assert plan.transposed == 2
+    assert plan.schedule.begin.planes > 0 or "depth" in settings
+    assert {name: (out / name).read_bytes() for name in expected} == expected
     assert verify(out).errors == ()
-    whole = tmp_path / "z"
-    pipeline.run(problem, RunOptions.of(out=whole, memory="200MiB", stream_axis="z"))
-    return out, {name: (whole / name).read_bytes() for name in ("u.npy", "w.npy")}
+
+
+@pytest.mark.parametrize(
+    ("begun", "settings", "words"),
+    [
+        ("x", {"stream_axis": "z"}, "along x, so its files are in Fortran order"),
+        ("x", {"stream_axis": "y"}, "along x, so its files are in Fortran order"),
+        ("x", {"preview": True}, "only: previews"),
+        ("x", {"tier": "mmap"}, "only: .*tier direct"),
+        ("y", {"stream_axis": "x"}, "along y, so its files are not in Fortran order"),
+        ("z", {"stream_axis": "x"}, "along z, so its files are not in Fortran order"),
+    ],
+    ids=str,
+)
+def test_files_in_another_order_are_not_gone_on_with(begun, settings, words, begun_along):
+    out, expected = begun_along(begun)
+    with pytest.raises(UsageError, match=words):
+        pipeline.resume(out, RunOptions.of(out=out, memory="200MiB", **settings))
+    pipeline.resume(out, RunOptions.of(out=out, memory="200MiB"))
+    assert {name: (out / name).read_bytes() for name in expected} == expected
+
+
+def test_files_in_another_order_are_no_pieces_of_ranks(begun_along):
+    out, _ = begun_along("x")
+    options = RunOptions.of(out=out, memory="200MiB")
+    with pytest.raises(UsageError, match="only: ranks and devices stream along z"):
+        in_threads(lambda comm: pipeline.resume(out, options, comm=comm), 2, random.Random(1))
+    assert verify(out).errors == ()
+
+
+@pytest.fixture
+def half_made(begun_along):
+    """A run along y that was cut off within a sweep, and the bytes that it is to leave."""
+    return begun_along("y")
+
+
+@pytest.mark.parametrize("name", ["u.npy", "w.npy"])
+def test_older_manifests_call_the_second_axis_true(name, half_made):
+    out, expected = half_made
+    path = out / "manifest.json"
+    older = json.loads(path.read_text()) | {"format": 9, "transposed": True}
+    path.write_text(json.dumps(older))
+    assert pipeline.resume(out, RunOptions.of(out=out, memory="200MiB")).record.plan.transposed == 1
+    assert (out / name).read_bytes() == expected[name]
 
 
 @pytest.mark.parametrize(
@@ -216,11 +405,11 @@ def test_a_value_that_is_not_finite_is_found_in_its_cell(tmp_path):
         sources=[og.Source("u", (5, 31, 17), (0.0,) * 6 + (3e38, 3e38, 0.0, 0.0, 0.0))],
     )
     words = []
-    for axis in ("z", "y"):
+    for axis in ("z", "y", "x"):
         with pytest.raises(ExecutionError) as caught:
             made(problem, tmp_path / axis, axis=axis)
         words.append(re.search(r"u became [^;]*", str(caught.value))[0])
-    assert words[0] == words[1]
+    assert words[0] == words[1] == words[2]
     assert "(z, y, x) = (5, 31, 17)" in words[0]
 
 
@@ -269,7 +458,7 @@ def test_the_plan_chooses_the_axis_of_smaller_planes(shape, axis, tmp_path, caps
     )
     assert main(["plan", str(job), "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["transposed"] == (axis == "y")
+    assert plan["transposed"] == "zyx".index(axis)
     told = [note for note in plan["notes"] if "planes pass along y" in note]
     assert len(told) == (axis == "y")
     assert main(["plan", str(job)]) == 0

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from outgrid import pipeline
+from outgrid.axes import NAMES
 from outgrid.cli.arguments import add_job_arguments, add_json_argument, job_from, print_json
 from outgrid.cli.parser import examples
 from outgrid.comm import world
@@ -104,7 +105,7 @@ def _tuned(problem: Problem, options: RunOptions, way: str) -> dict[str, Any]:
             raise InfeasiblePlan("the memory limit leaves no room to measure the kernel; raise it")
         measured[again] = form, rates, known_rates(form, options, machine) or rates
     seconds = time.monotonic() - begin
-    axis = "y" if before.transposed else "z"  # of which kernels were measured
+    axis = NAMES[before.transposed]  # of which kernels were measured
     after = pipeline.plan(problem, msgspec.structs.replace(options, stream_axis=axis))
     return _found(before, after, measured) | {"seconds": seconds}
 

@@ -262,7 +262,16 @@ class Files:
             self._clear(store, absent)
             return store
         within = self.folder.working.within(path, shape, dtype)
-        new = NewField(path, shape, dtype, self.habits, sums=True, absent=absent, within=within)
+        new = NewField(
+            path,
+            shape,
+            dtype,
+            self.habits,
+            sums=True,
+            absent=absent,
+            within=within,
+            fortran=self.plan.fortran,
+        )
         if self.remote is not None:
             return self.remote.create(new, self.transfers)
         return create_store(self.plan.store_tier, new, self.transfers)

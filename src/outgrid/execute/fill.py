@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, cycle
+from itertools import cycle, islice
 from math import prod
 
 import msgspec
@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from outgrid.axes import in_fortran_order
 from outgrid.errors import DefinitionError, InfeasiblePlan, meaning
 from outgrid.execute.inputs import Inputs
 from outgrid.formats import Ahead, InputFile, boxes
@@ -28,7 +29,7 @@ from outgrid.stencil.region import clear_outside
 from outgrid.stencil.values import Initial
 from outgrid.storage import Joined, Planes, Store, Transfers
 from outgrid.storage.zeroes import alike, all_zero
-from outgrid.units import format_bytes
+from outgrid.units import BLOCK_BYTES, format_bytes
 
 CHUNK_BYTES = 8 << 20
 LEAST_CHUNK_BYTES = 1 << 19
@@ -36,6 +37,8 @@ BUFFERS = 2  # one is being made while the other is being written
 # Blocks that a fill may have in memory at once: the buffers, what was read or evaluated in numbers
 # of twice the size, and what an evaluation leaves on its way.
 BLOCKS = 8
+# What a buffer of a file in Fortran order may take, in such blocks: those that are read are less.
+FORTRAN_SHARE = 3
 # A thread that evaluates a formula takes a few MiB of its own.
 EVALUATING_BYTES = 32 << 20
 
@@ -62,7 +65,8 @@ class InitialValues(msgspec.Struct, frozen=True):
 
     ``given`` replaces some of them by those of files. ``inputs`` are the files and arrays of the
     problem, where they are open already. ``bands`` gives the planes of a field, where it exists in
-    some only and the others are not to be filled. Formulas are evaluated by ``threads``.
+    some only and the others are not to be filled. Formulas are evaluated by ``threads``. Files have
+    planes along the axis ``transposed`` of the problem.
     """
 
     problem: Problem
@@ -71,6 +75,12 @@ class InitialValues(msgspec.Struct, frozen=True):
     inputs: Inputs | None = None
     bands: Callable[[str], Bands | None] = lambda _: None
     threads: int = 1
+    transposed: int = 0
+
+    @property
+    def fortran(self) -> bool:
+        """Whether files are in Fortran order."""
+        return in_fortran_order(self.transposed)
 
     @property
     def box(self) -> Box:
@@ -229,12 +239,43 @@ class _Filling:
         self.filled = Filled()
 
     def blocks(self, chunk: tuple[int, int]) -> Iterator[Box]:
-        """Pieces of a field that are made and written at once, of about ``CHUNK_BYTES``, in order.
+        """Pieces of a field that are written at once, in order.
+
+        Of about ``CHUNK_BYTES``, or as memory has room where files are in Fortran order: as many
+        rows of all planes, whole blocks of the disk of each plane of the files.
+        """
+        if not self.values.fortran:
+            yield from self._parts(chunk, self.values.box)
+            return
+        problem = self.values.problem
+        planes, rows = (range(extent) for extent in problem.shape[:2])
+        row_bytes = len(planes) * problem.shape[-1] * problem.item_bytes
+        room = self.most_bytes * FORTRAN_SHARE
+        together = room // row_bytes
+        unit = BLOCK_BYTES // math.gcd(BLOCK_BYTES, len(planes) * problem.item_bytes)
+        if together > unit:
+            together -= together % unit
+        if not together:
+            raise InfeasiblePlan(
+                "files in Fortran order are filled in rows of all planes, "
+                f"{format_bytes(row_bytes)} each, above the {format_bytes(room)} that there are; "
+                "raise memory, or leave stream_axis out"
+            )
+        for _, some in boxes((planes, rows), (len(planes), 1), together * len(planes)):
+            yield Box(planes, some)
+
+    def parts(self, chunk: tuple[int, int], block: Box) -> list[Box]:
+        """Pieces of a block that are made at once, in order: where it lies otherwise in files,
+        several, so that there is memory to make them in."""
+        return [*self._parts(chunk, block)] if self.values.fortran else [block]
+
+    def _parts(self, chunk: tuple[int, int], box: Box) -> Iterator[Box]:
+        """Pieces of a box of about ``CHUNK_BYTES``, in order.
 
         They begin at multiples of a ``chunk``, the planes and rows that are best made together; one
         that is larger is made at once where memory has room for it.
         """
-        problem, box = self.values.problem, self.values.box
+        problem = self.values.problem
         row_bytes = problem.shape[-1] * problem.item_bytes  # of the largest field
         whole = prod(map(min, chunk, (len(box.planes), len(box.rows))))
         wanted = max(CHUNK_BYTES // row_bytes, whole)
@@ -265,16 +306,22 @@ class _Filling:
         tickets: list[list[int]] = [[] for _ in range(BUFFERS)]
         ended: set[int] = set()
         odd = 0
-        following = chain(blocks[1:], [None])
-        for turn, block, after in zip(cycle(range(BUFFERS)), blocks, following, strict=False):
+        parts = [self.parts(own.chunk, block) for block in blocks]
+        after = iter([part for several in parts for part in several][1:])
+        for turn, block, several in zip(cycle(range(BUFFERS)), blocks, parts, strict=False):
             shape = (len(block.planes), len(block.rows), columns)
+            laid = shape[::-1] if self.values.fortran else shape
             for ticket in tickets[turn]:
                 wait_for(ticket, transfers, ended)
-            cells = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(shape)
-            cells[...] = own.read(block)
-            if after is not None:
-                own.begin(after)
-            _fix_layers(cells, block, problem, arrival, layer.read(block) if layer else None)
+            kept = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(laid)
+            cells = kept.T if self.values.fortran else kept
+            for part in several:
+                here = part.counted_from(block.planes.start, block.rows.start)
+                some = cells[_slice(here.planes), _slice(here.rows)]
+                some[...] = own.read(part)
+                for following in islice(after, 1):
+                    own.begin(following)
+                _fix_layers(some, part, problem, arrival, layer.read(part) if layer else None)
             if arrival.field in problem.regions:
                 begin = (block.planes.start, block.rows.start, 0)
                 clear_block(cells, problem, arrival.field, begin)
@@ -283,14 +330,16 @@ class _Filling:
                 for each in together:
                     self.seen(each, block.planes, block.rows, cells)
             row_bytes = stores[0].row_bytes
-            steps = row_bytes * len(block.rows) * np.arange(len(cells), dtype=np.int64)
+            steps = row_bytes * len(block.rows) * np.arange(len(kept), dtype=np.int64)
             memory = Planes(buffers[turn].address + steps, row_bytes, buffers[turn])
             box = self.values.box
             there = block.counted_from(box.planes.start, box.rows.start)
+            if self.values.fortran:
+                there = Box(range(columns), block.rows)
             # By one value of each: few planes have to be looked at as a whole.
-            zeroes = cells[:, len(block.rows) // 2, columns // 2] == 0
+            zeroes = kept[:, len(block.rows) // 2, kept.shape[-1] // 2] == 0
             for plane in np.flatnonzero(zeroes):
-                zeroes[plane] = all_zero(cells[plane])
+                zeroes[plane] = all_zero(kept[plane])
             tickets[turn] = [
                 store.put(there.planes[run], there.rows, memory.part(run))
                 for run in alike(zeroes)
@@ -301,13 +350,17 @@ class _Filling:
             filled.read_bytes += cells.size * own.stored_bytes
             if self.told is not None:
                 self.told(filled)
-            del cells
+            del cells, kept, some
         transfers.drain()
         for buffer in buffers:
             buffer.release()
         if odd:
             filled.finite = False
             filled.warnings += tuple(warning_of(initial_name(each), str(odd)) for each in together)
+
+
+def _slice(cells: range) -> slice:
+    return slice(cells.start, cells.stop)
 
 
 def wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:

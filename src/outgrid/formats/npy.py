@@ -60,22 +60,38 @@ class Header(msgspec.Struct, frozen=True):
         """Bytes of data, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def shape_in_file(self) -> tuple[int, ...]:
+        """The shape with the axis first that steps over most of the file."""
+        return self.shape[::-1] if self.fortran_order else self.shape
 
-def header_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> bytes:
-    """The 4096 bytes before the data of a C-ordered array."""
-    kind = np.dtype(dtype)
-    text = f"{{'descr': {kind.str!r}, 'fortran_order': False, 'shape': {tuple(shape)!r}, }}"
+
+def header_bytes(shape: tuple[int, ...], dtype: DTypeLike, *, fortran: bool = False) -> bytes:
+    """The 4096 bytes before the data of an array that lies in a file in this shape.
+
+    In ``fortran`` order its axes are those of the shape the other way round.
+    """
+    kind, axes = np.dtype(dtype), tuple(shape)[::-1] if fortran else tuple(shape)
+    text = f"{{'descr': {kind.str!r}, 'fortran_order': {fortran}, 'shape': {axes!r}, }}"
     head = _MAGIC + bytes((1, 0)) + (HEADER_BYTES - 10).to_bytes(2, "little")
     return head + text.encode("latin1").ljust(HEADER_BYTES - 11) + b"\n"
 
 
 def write_header(
-    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike, base: int = 0
+    path: str | os.PathLike[str],
+    shape: tuple[int, ...],
+    dtype: DTypeLike,
+    base: int = 0,
+    *,
+    fortran: bool = False,
 ) -> None:
-    """Write the padded header at byte `base` of an existing file or device, durably."""
+    """Write the padded header at byte `base` of an existing file or device, durably.
+
+    See `header_bytes`.
+    """
     with open(path, "r+b", opener=stored) as file:
         file.seek(base)
-        file.write(header_bytes(shape, dtype))
+        file.write(header_bytes(shape, dtype, fortran=fortran))
         file.flush()
         os.fsync(file.fileno())
 
@@ -175,7 +191,8 @@ def check_written(path: str | os.PathLike[str], header: Header, base: int = 0) -
     """
     if header.data_offset != HEADER_BYTES:
         return
-    wanted = header_bytes(header.shape, header.dtype.newbyteorder("="))
+    order = header.fortran_order
+    wanted = header_bytes(header.shape_in_file, header.dtype.newbyteorder("="), fortran=order)
     with file_errors("cannot read", path), open(path, "rb", opener=stored) as file:
         file.seek(base)
         written = file.read(HEADER_BYTES)
@@ -268,8 +285,7 @@ def open_source(file: InputFile) -> Source:
         )
     if file.order == "F" and not fortran:
         raise UsageError(f"{file.path} is not in Fortran order; leave order out")
-    shape = header.shape[::-1] if fortran else header.shape
-    return Straight(Path(file.path), shape, header.dtype, header.data_offset)
+    return Straight(Path(file.path), header.shape_in_file, header.dtype, header.data_offset)
 
 
 def create_output(path: Path) -> Output:

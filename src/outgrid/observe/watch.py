@@ -158,4 +158,4 @@ class Watch:
         if len(self._plan.schedule.shape) == 2:
             return plane, column
         cell = plane, row, column
-        return exchanged(cell) if self._plan.transposed else cell
+        return exchanged(cell, self._plan.transposed)

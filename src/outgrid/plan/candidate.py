@@ -201,12 +201,12 @@ def _prediction(
 def _piece_bytes(request: Request, schedule: Schedule, slab: int) -> float:
     """Bytes of a file that are moved together where slabs are in pieces, else no bound.
 
-    Of planes in strips a slab is a piece of each plane, and so it is of a transposed grid in a
-    file: none is next to another.
+    Of planes in strips a slab is a piece of each plane, and so it is of a grid whose planes
+    are rows of files: none is next to another.
     """
     problem, strips = request.problem, schedule.strips
     cut = strips.count(schedule.depth) > 1
-    rows = slab if problem.transposed else strips.height if cut else math.inf
+    rows = slab if problem.in_rows_of_files else strips.height if cut else math.inf
     return rows * problem.shape[-1] * problem.item_bytes
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from outgrid.axes import NAMES
 from outgrid.lines import align, format_count, format_share, format_wear, format_work
 from outgrid.tiers import MAPPED_TIERS
 from outgrid.units import format_bytes, format_rate, format_seconds
@@ -47,7 +48,8 @@ def _scheme(plan: Mapping[str, Any]) -> str:
 def _slab(plan: Mapping[str, Any]) -> str:
     planes, threads = plan["slab_planes"], plan["threads"]
     pinned = ", each on its processor" if plan.get("pin") else ""
-    along = " along y" if plan.get("transposed") else ""
+    axis = int(plan.get("transposed", 0))
+    along = f" along {NAMES[axis]}" if axis else ""
     return f"{format_count(planes, 'plane')}{along}, {format_count(threads, 'thread')}{pinned}"
 
 

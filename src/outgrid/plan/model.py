@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from outgrid.axes import exchanged
+from outgrid.axes import exchanged, in_fortran_order
 from outgrid.folding import Folding
 from outgrid.lines import format_work
 from outgrid.markup import bars, facts, shares
@@ -187,9 +187,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     flushed after every ``flush_bytes``, or, where that is 0, in commits alone. Levels that are
     ``uncopied`` begin in files of others, and are read where they lie. Rows may be ``folded`` in
     the window. With a ``device`` the window lies in its memory, and nothing of it in that of the
-    process. A grid that is ``transposed`` passes along its second axis: planes of the schedule, the
-    layout and the tile are
-    rows of files, and rows are planes.
+    process. A grid passes along its axis ``transposed``: 0 is the first. Along the second, planes
+    of the schedule, the layout and the tile are rows of files, and rows are planes; along the last,
+    files are in Fortran order, and their planes are those of the schedule.
     """
 
     work: Work
@@ -210,7 +210,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     flush_bytes: int = 0
     recomputed: tuple[str, ...] = ()
     uncopied: tuple[str, ...] = ()
-    transposed: bool = False
+    transposed: int = 0
     folded: Folding | None = None
 
     @property
@@ -253,21 +253,32 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stored(self) -> Box:
-        """The planes and rows of the grid that files hold."""
-        box = self.schedule.stored.box
-        return box.transposed if self.transposed else box
+        """The planes and rows of files that hold something of the grid."""
+        return self._in_files(self.schedule.stored.box)
 
     @property
     def owned(self) -> Box:
-        """The planes and rows of the grid that are carried from state to state."""
-        box = self.schedule.domain.owned
-        return box.transposed if self.transposed else box
+        """The planes and rows of files that are carried from state to state."""
+        return self._in_files(self.schedule.domain.owned)
+
+    def _in_files(self, box: Box) -> Box:
+        return box.transposed if self.in_rows_of_files else box
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape of what files hold of a field."""
+        """The shape of what files hold of a field, in the order in which it lies there."""
         shape = self.schedule.stored.shape
-        return exchanged(shape) if self.transposed else shape
+        return shape if self.fortran else exchanged(shape, self.transposed)
+
+    @property
+    def in_rows_of_files(self) -> bool:
+        """Whether planes of the schedule are rows of files, and rows are planes."""
+        return self.transposed > 0 and not self.fortran
+
+    @property
+    def fortran(self) -> bool:
+        """Whether fields are kept in Fortran order."""
+        return in_fortran_order(self.transposed)
 
     @property
     def outlives(self) -> bool:

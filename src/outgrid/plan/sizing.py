@@ -139,7 +139,7 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         held, cut = self.domain.subgrid.held(depth), strips.count(depth) > 1
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
-        in_pieces, lines = self.problem.transposed, self.on_lines(resident)
+        in_pieces, lines = self.problem.in_rows_of_files, self.on_lines(resident)
         return layout(*given, in_pieces=in_pieces, lines=lines)
 
     def on_lines(self, resident: bool) -> bool:

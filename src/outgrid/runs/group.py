@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from outgrid.axes import exchanged, in_fortran_order
 from outgrid.comm import Comm
 from outgrid.durable import partial_path, partials, remove_empty, remove_folder, replace_file
 from outgrid.errors import Error, StoreError, UsageError
@@ -423,8 +424,9 @@ def _check_extent(path: Path, problem: dict[str, Any]) -> None:
 
 
 def _whole(manifest: Manifest) -> Box:
-    """What a process alone owns."""
-    return Box.whole(manifest.problem["shape"])
+    """What a process alone owns, in planes and rows of its files."""
+    shape, axis = manifest.problem["shape"], manifest.transposed
+    return Box.whole(exchanged(shape, axis) if in_fortran_order(axis) else shape)
 
 
 def abandon(out: Path, share: Share, shared: Collection[str] = ()) -> None:

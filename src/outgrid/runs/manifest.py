@@ -21,12 +21,13 @@ from outgrid.runs.together import Together
 from outgrid.storage import Stamps, Uncopied
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 9
+FORMAT = 10
 # 2: of a sweep that is cut into strips or blocks only the beginning was known; 3: checksums were
 # not bound to the run and its steps; 4: reductions of one process were kept behind its samples; 5:
 # every array had a file of its own; 6: all levels were copied before the first sweep; 7: all grids
-# were streamed along their first axis; 8: files of a Series were not compared.
-READABLE = (2, 3, 4, 5, 6, 7, 8, 9)
+# were streamed along their first axis; 8: files of a Series were not compared; 9: none were
+# streamed along their last axis, and the second one was called true.
+READABLE = (2, 3, 4, 5, 6, 7, 8, 9, 10)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,8 +59,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     are ``uncopied`` lie in files of others: coefficients until the end, others until there is a
     state after the first one. Of each ``series`` it has what its files were when the run began.
 
-    Of a grid that is ``transposed`` the sweeps take rows for planes: ``planes`` and ``cut`` are
-    said of these.
+    Planes pass along the axis ``transposed`` of the grid, and ``planes`` and ``cut`` are said of
+    these: along the second axis they are rows of files, along the last one files are in Fortran
+    order.
 
     ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
     and ``tier`` is what the plan chose.
@@ -93,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     recomputed: tuple[str, ...] = ()
     uncopied: dict[str, Uncopied] = {}
     series: dict[str, Stamps] = {}
-    transposed: bool = False
+    transposed: int | bool = 0
     format: int = FORMAT
 
     @property
@@ -136,7 +138,8 @@ def read_manifest(out: Path) -> Manifest:
                 "version"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
-        manifest = msgspec.structs.replace(manifest, format=FORMAT)
+        axis = int(manifest.transposed)
+        manifest = msgspec.structs.replace(manifest, format=FORMAT, transposed=axis)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a manifest of this version: {error}") from None
     except RecursionError:

@@ -119,7 +119,8 @@ class Run(msgspec.Struct, frozen=True, dict=True):
 
     def form_of(self, steps: Problem) -> Problem:
         """Some of the steps in the form in which they are computed."""
-        problem = steps.transpose() if self.plan.transposed else steps
+        axis = self.plan.transposed
+        problem = steps.transpose(axis) if axis else steps
         return problem.recomputing(self.plan.recomputed).folding(self.plan.folded)
 
     @property

@@ -28,6 +28,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from outgrid.axes import in_fortran_order
 from outgrid.durable import make_folder, remove_folder, sync_all
 from outgrid.errors import StoreError
 from outgrid.formats.axis import coordinates, told_apart
@@ -75,7 +76,10 @@ class _Shard(msgspec.Struct, frozen=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """An array of the group, of shards in files, or a coordinate whose values are given."""
+    """An array of the group, of shards in files, or a coordinate whose values are given.
+
+    Chunks of one in Fortran order lie so in the file.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -86,15 +90,18 @@ class _Stored(msgspec.Struct, frozen=True):
     dims: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     values: NDArray[np.float64] | None = None
+    fortran: bool = False
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The content of its zarr.json."""
         bits = self.dtype.name == BFLOAT16  # which zarr-python does not know
         numbers = {"name": "bytes", "configuration": {"endian": "little"}}
+        axes = [*range(len(self.shape))]
+        turned = {"name": "transpose", "configuration": {"order": axes[::-1]}}
         index = {
             "chunk_shape": self.chunk,
-            "codecs": [numbers],
+            "codecs": [turned, numbers] if self.fortran else [numbers],
             "index_codecs": [numbers, {"name": "crc32c"}],
             "index_location": "end",
         }
@@ -145,7 +152,8 @@ def leave_group(out: Path, record: Record) -> Record:
     problem = Problem.from_dict(record.problem)
     steps = record.parts[-1].last_step if record.parts else problem.steps
     alone = () if record.pieces else tuple(record.files)
-    arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps)]
+    order = in_fortran_order(int(record.planned.get("transposed", 0)))
+    arrays = [*_in_pieces(problem, record), *_whole(problem, alone, steps, order)]
     every = _described(problem, arrays)
     coarser = [name for name in alone if pyramid_names(problem, name)[-1] in record.left]
     finest = [array for array in every if array.name in coarser]
@@ -194,8 +202,10 @@ def _folders(out: Path, problem: Problem, fields: Iterable[str]) -> Iterator[Pat
     return (folder for folder in every if folder.is_dir() and not folder.is_symlink())
 
 
-def _whole(problem: Problem, fields: Iterable[str], steps: int) -> Iterator[_Stored]:
-    """Fields that are one file each, and the snapshots."""
+def _whole(
+    problem: Problem, fields: Iterable[str], steps: int, fortran: bool = False
+) -> Iterator[_Stored]:
+    """Fields that are one file each, and the snapshots, if there are any all in one order."""
     shapes = {
         name: (problem.shape, problem.dtype_of(name.removesuffix(PREVIOUS))) for name in fields
     }
@@ -206,10 +216,11 @@ def _whole(problem: Problem, fields: Iterable[str], steps: int) -> Iterator[_Sto
         )
     for name, (shape, kind) in shapes.items():
         dtype = np.dtype(kind)
-        chunk = chunk_of(shape, dtype.itemsize)
+        chunk = chunk_of(shape[::-1] if fortran else shape, dtype.itemsize)
+        chunk = chunk[::-1] if fortran else chunk
         count = prod(shape) // prod(chunk)
         shards = (_Shard(f"{name}.npy", (0,) * len(shape), count),) if count else ()
-        yield _Stored(name, shape, dtype, shape, chunk, shards)
+        yield _Stored(name, shape, dtype, shape, chunk, shards, fortran=fortran)
 
 
 def _in_pieces(problem: Problem, record: Record) -> Iterator[_Stored]:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from outgrid.axes import in_fortran_order
 from outgrid.errors import DefinitionError
 from outgrid.folding import Folding
 from outgrid.lines import align, format_extents
@@ -122,8 +123,8 @@ class Problem:
     _given: Mapping[str, Any] = dataclasses.field(repr=False)
     # The previous levels that were given no values: each begins as its field does.
     alike: frozenset[str] = dataclasses.field(repr=False, compare=False)
-    # Whether the first two axes are those of the problem that was asked for, exchanged.
-    transposed: bool = dataclasses.field(repr=False, compare=False)
+    # The axis of the problem that was asked for which is the first one here; 0 is its own first.
+    transposed: int = dataclasses.field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -240,7 +241,7 @@ class Problem:
             "until": None if until is None else value_of(Until, until),
             "grid": described,
             "regions": made.regions,
-            "transposed": False,
+            "transposed": 0,
             "_given": given,
         }.items():
             object.__setattr__(self, attribute, value)
@@ -273,18 +274,23 @@ class Problem:
         object.__setattr__(changed, "stencil", msgspec.structs.replace(self.stencil, folded=how))
         return changed
 
-    def transpose(self) -> "Problem":
-        """The problem with its first two axes exchanged.
+    def transpose(self, axis: int = 1) -> "Problem":
+        """The problem with its first axis and another exchanged; exchanged again, it is as before.
 
         Its initial values are those of the problem, in whose axes they are. The same operations
         give the same values in each cell. Raises DefinitionError where that does not hold.
         """
         if reason := why_not_transposed(self):
             raise DefinitionError(f"the axes of the problem cannot be exchanged: {reason}")
-        turned = Problem(**transposed_arguments(self)).recomputing(self.stencil.recomputed)
-        object.__setattr__(turned, "transposed", not self.transposed)
+        turned = Problem(**transposed_arguments(self, axis)).recomputing(self.stencil.recomputed)
+        object.__setattr__(turned, "transposed", 0 if self.transposed else axis)
         object.__setattr__(turned, "initial", self.initial)  # whose memory plans count
         return turned
+
+    @property
+    def in_rows_of_files(self) -> bool:
+        """Whether planes are rows of files, and lie in as many pieces as these have planes."""
+        return self.transposed > 0 and not in_fortran_order(self.transposed)
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""

@@ -1,8 +1,8 @@
-"""A problem with its first two axes exchanged: planes of it are made of one row of every plane.
+"""A problem with its first axis and another exchanged: planes pass through memory along that one.
 
-A grid whose first axis is short has large planes, and passes through memory better along its second
+A grid whose first axis is short has large planes, and passes through memory better along a longer
 axis. The stencil then reads at exchanged offsets, and its operations and their order are the same:
-so are the bytes of the answer.
+so are the values of the answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from outgrid.axes import exchanged
+from outgrid.axes import NAMES, exchanged
 from outgrid.stencil import expression as ex
 from outgrid.stencil.boundary import Boundary
 from outgrid.stencil.model import Assignment, Stage, Stencil
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from outgrid.stencil.problem import Problem
 
 __all__ = ["transposed_arguments", "why_not_transposed"]
-
-_FACES = {"z": "y", "y": "z", "x": "x"}
 
 
 def why_not_transposed(problem: Problem) -> str:
@@ -47,8 +45,10 @@ def why_not_transposed(problem: Problem) -> str:
     return next((words for words, holds in reasons.items() if holds), "")
 
 
-def transposed_arguments(problem: Problem) -> dict[str, Any]:
-    """The arguments of the problem with the first two axes exchanged, all values to begin with 0.
+def transposed_arguments(problem: Problem, axis: int) -> dict[str, Any]:
+    """The arguments of the problem with the first axis and another exchanged.
+
+    All values begin with 0.
 
     Profiles are given by their values.
     """
@@ -56,32 +56,33 @@ def transposed_arguments(problem: Problem) -> dict[str, Any]:
         one.name: problem.profile_values(one.name) for one in problem.stencil.given_profiles
     }
     return {
-        "stencil": _transposed(problem.stencil),
-        "shape": exchanged(problem.shape),
+        "stencil": _transposed(problem.stencil, axis),
+        "shape": exchanged(problem.shape, axis),
         "dtype": problem.dtype,
         "dtypes": problem.dtypes,
         "steps": problem.steps,
         "first_step": problem.first_step,
         "parameters": {**problem.parameters, **profiles},
-        "boundary": _around(problem.boundary),
+        "boundary": _around(problem.boundary, axis),
         "initial": dict.fromkeys(problem.initial, 0.0),
         "sources": [
-            Source(source.field, exchanged(source.position), source.values)
+            Source(source.field, exchanged(source.position, axis), source.values)
             for source in problem.sources
         ],
         "until": problem.until,
     }
 
 
-def _transposed(stencil: Stencil) -> Stencil:
+def _transposed(stencil: Stencil, axis: int) -> Stencil:
     """The stencil that reads at exchanged offsets."""
     made = [assignment.expression for assignment in stencil.assignments]
     turned: dict[ex.Expression, ex.Expression] = {}
+    axes = exchanged(range(stencil.ndim), axis)
     for node in ex.nodes(*made):
         if isinstance(node, ex.Access):
-            turned[node] = replace(node, offset=exchanged(node.offset))
-        elif isinstance(node, ex.Profile) and node.axis < 2:
-            turned[node] = replace(node, axis=1 - node.axis)
+            turned[node] = replace(node, offset=exchanged(node.offset, axis))
+        elif isinstance(node, ex.Profile):
+            turned[node] = replace(node, axis=axes[node.axis])
     expressions = iter(ex.substitute_all(made, turned))
     stages = tuple(
         Stage(tuple(Assignment(one.field, next(expressions)) for one in stage.assignments))
@@ -90,10 +91,13 @@ def _transposed(stencil: Stencil) -> Stencil:
     return replace(stencil, stages=stages)
 
 
-def _around(boundary: Boundary) -> Boundary:
-    """The boundary with the faces of the first two axes exchanged."""
+def _around(boundary: Boundary, axis: int) -> Boundary:
+    """The boundary with the faces of the first axis and another exchanged."""
+    names = dict(zip(NAMES, exchanged(NAMES, axis), strict=True))
     return dataclasses.replace(
         boundary,
-        faces=tuple((_FACES[name[0]] + name[1:], _around(face)) for name, face in boundary.faces),
-        fields=tuple((name, _around(own)) for name, own in boundary.fields),
+        faces=tuple(
+            (names[name[0]] + name[1:], _around(face, axis)) for name, face in boundary.faces
+        ),
+        fields=tuple((name, _around(own, axis)) for name, own in boundary.fields),
     )

@@ -157,7 +157,8 @@ class NewField(msgspec.Struct, frozen=True):
     Of what is kept in files: `sums` asks for the checksum of every row, in a file beside it, and
     `overwrite` for a file that is there to be replaced. `absent` planes are never written: they
     stay 0, and take no space where a file system keeps none for them. One that is `within` another
-    file, which is there, has its checksums beside the `path` that it would have.
+    file, which is there, has its checksums beside the `path` that it would have. One of `fortran`
+    order is `shape` as it lies in the file, which says that its axes are the other way round.
     """
 
     path: Path
@@ -168,6 +169,7 @@ class NewField(msgspec.Struct, frozen=True):
     overwrite: bool = False
     absent: tuple[range, ...] = ()
     within: Within | None = None
+    fortran: bool = False
 
 
 class Store(Protocol):

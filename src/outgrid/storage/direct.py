@@ -31,7 +31,10 @@ __all__ = ["DirectStore", "Within", "takes_direct"]
 
 
 class DirectStore(LaidOut):
-    """One field as a C-ordered .npy file; see `Store` for the moving of planes.
+    """One field as a .npy file; see `Store` for the moving of planes.
+
+    Planes and rows are those of the file. In one of Fortran order, which only runs make that ask
+    for it, a plane is one index of the last axis, and a row one of the last two.
 
     `direct` is False where the file system has no transfers past the page cache: then all of them
     go through it. `reserved` is False where space could not be set aside, or was not asked for.
@@ -48,7 +51,7 @@ class DirectStore(LaidOut):
         header: Header | None = None,
     ) -> None:
         header = header or read_header(path)
-        if header.fortran_order and len(header.shape) > 1:
+        if header.fortran_order and len(header.shape) > 1 and sums is None:
             raise UsageError(
                 f"{path} is in Fortran order; save it again with np.ascontiguousarray(...)"
             )
@@ -56,11 +59,11 @@ class DirectStore(LaidOut):
             raise UsageError(f"{path} has shape {header.shape}; a field has 2 or 3 axes")
         self.path = path
         self.name = path.stem
-        self.shape: tuple[int, ...] = header.shape
+        self.shape = shape = header.shape_in_file
         self.dtype: np.dtype[Any] = header.dtype
         self.reserved = reserved
         self.direct = file.direct
-        self._layout = Layout.of(header.shape, header.dtype, header.data_offset)
+        self._layout = Layout.of(shape, header.dtype, header.data_offset)
         self._empty = np.zeros(self._layout.planes, bool)  # planes that a new file was made with
         self._file = file
         self._transfers = transfers
@@ -87,6 +90,7 @@ class DirectStore(LaidOut):
         absent: tuple[range, ...] = (),
         file_bytes: int = 0,
         holes: tuple[range, ...] = (),
+        fortran: bool = False,
     ) -> Self:
         """A new file of zeroes, its space reserved, so that the disk cannot fill up later.
 
@@ -94,7 +98,9 @@ class DirectStore(LaidOut):
         reserved for `holes`, ranges of bytes in order, nor for `absent` planes: these are never
         written.
 
-        With `sums` the checksum of every row that is written is kept in a file beside it.
+        With `sums` the checksum of every row that is written is kept in a file beside it. `shape`
+        is that of the file's memory, and its header gives it the other way round where the file is
+        to be in `fortran` order.
 
         Raises StoreError where the file exists already (unless `overwrite`), where the disk has not
         the space (saying how much it needs and has), or where the file cannot be made; what was
@@ -115,7 +121,7 @@ class DirectStore(LaidOut):
             else:
                 os.truncate(path, nbytes)
                 reserved = False
-            write_header(path, shape, dtype)
+            write_header(path, shape, dtype, fortran=fortran)
             sync_folder(path.parent)
             kept = "create" if sums else None
             header = read_header(path, 0)
@@ -147,6 +153,7 @@ class DirectStore(LaidOut):
             sums=new.sums,
             overwrite=new.overwrite,
             absent=new.absent,
+            fortran=new.fortran,
         )
 
     @classmethod

@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from outgrid.errors import StoreError, file_errors
+from outgrid.errors import StoreError, UsageError, file_errors
 from outgrid.formats.npy import Header, read_header
 from outgrid.regular import given, read_fully
 from outgrid.seal import Seal
@@ -130,7 +130,10 @@ def _header(piece: Piece) -> Header:
     if piece.within is not None:
         return piece.within.header
     with file_errors("cannot open", piece.path):
-        return read_header(piece.path)
+        header = read_header(piece.path)
+    if header.fortran_order and len(header.shape) > 1:
+        raise UsageError(f"{piece.path} is in Fortran order: it is no piece of a field")
+    return header
 
 
 def _check_holds(piece: Piece, header: Header) -> None:

@@ -47,7 +47,7 @@ def sums_digest(path: Path, seal: Seal = UNSEALED, header: Header | None = None)
     `header` is that of the field, where it lies in another file.
     """
     header = header or read_header(path)
-    nothing = _sum_of_zeroes(header.shape[-1] * header.dtype.itemsize)
+    nothing = _sum_of_zeroes(header.shape_in_file[-1] * header.dtype.itemsize)
     with open(sums_path(path), "rb", buffering=0, opener=given) as file:
         digest = xxhash.xxh3_64(file.read(HEADER_BYTES))
         while part := file.read(1 << 20):
