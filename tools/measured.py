@@ -100,7 +100,8 @@ def summary_rows(
                 name = f"{IN_MEMORY[row['mode']]}, {extents(row['shape'])} cells"
             elif row["mode"] == "outofcore" and row["factor"] >= farthest:
                 limit = row["memory_limit_bytes"] / 2**20
-                times = f"{row['factor']:g} times the limit of {limit:g} MiB"
+                along = f", along {row['axis']}" if row.get("axis") else ""
+                times = f"{row['factor']:g} times the limit of {limit:g} MiB{along}"
                 name = f"**out of core, {extents(row['shape'])} cells, {times}**"
             else:
                 continue
@@ -209,7 +210,8 @@ def mode_of(row: dict[str, Any]) -> str:
 def beyond(row: dict[str, Any]) -> str:
     limit = row["memory_limit_bytes"] / 2**20
     plane = " x ".join(str(extent) for extent in row["shape"][1:])
-    return f"{row['factor']:g} times {limit:g} MiB, planes of {plane}"
+    along = f", along {row['axis']}" if row.get("axis") else ""
+    return f"{row['factor']:g} times {limit:g} MiB, planes of {plane}{along}"
 
 
 def bounds_table() -> str:

@@ -16,13 +16,20 @@ __all__ = ["Kept", "Pieces"]
 class Kept:
     """A list of rows, and the file in which they stand from the moment they are added.
 
-    ``names`` are the entries of a row that tell it from all others. Without a ``path`` the rows are
-    only collected; with ``resume`` those that the file holds are kept.
+    ``names`` are the entries of a row that tell it from all others; ``usual`` has what rows of
+    older files lack of these. Without a ``path`` the rows are only collected; with ``resume`` those
+    that the file holds are kept.
     """
 
-    def __init__(self, path: Path | None, names: Sequence[str], resume: bool) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        names: Sequence[str],
+        resume: bool,
+        usual: Mapping[str, Any] | None = None,
+    ) -> None:
         """Raises UsageError where there is no file to resume from, or it holds something else."""
-        self.path, self.names = path, tuple(names)
+        self.path, self.names, self.usual = path, tuple(names), usual or {}
         self.rows: list[dict[str, Any]] = []
         if resume:
             self.rows = self._read()
@@ -44,7 +51,8 @@ class Kept:
 
     def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """What tells ``row`` from all others."""
-        return tuple(row[name] for name in self.names)
+        whole = {**self.usual, **row}
+        return tuple(whole[name] for name in self.names)
 
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return any(self.key(row) == key for row in self.rows)

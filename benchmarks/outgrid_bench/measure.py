@@ -96,7 +96,10 @@ def out_of_core(workload: Workload, place: Path) -> OutOfCore:
     """
     job, out = place / "job.toml", place / "whole"
     job.write_text(_job(workload))
-    calibrated(workload.problem(), RunOptions(memory_bytes=workload.memory_bytes, out=out))
+    options = RunOptions.of(
+        memory=workload.memory_bytes, out=out, tier="direct", stream_axis=workload.axis or "auto"
+    )
+    calibrated(workload.problem(), options)
     command = [sys.executable, "-m", "outgrid", "run", str(job), "--out", str(out)]
     with limited(workload.memory_bytes) as group:
         done = group.run([*command, "--json"])
@@ -131,6 +134,7 @@ initial = {{ {initial} }}
 [run]
 memory = {workload.memory_bytes}
 tier = "direct"
+stream_axis = "{workload.axis or "auto"}"
 """
 
 

@@ -52,12 +52,13 @@ from outgrid_bench.measure import (
 )
 from outgrid_bench.workloads import Case, Workload
 
-__all__ = ["KEY", "Row", "answers_agree", "measure_rows", "processor_of"]
+__all__ = ["KEY", "USUAL", "Row", "answers_agree", "measure_rows", "processor_of"]
 
 Say = Callable[[str], None]
 
 MACHINE_MODES = ("bandwidth", "peak")  # rows of the machine, without a stencil
-KEY = ("stencil", "dtype", "mode", "factor", "shape")  # what tells a row from all others
+KEY = ("stencil", "dtype", "mode", "factor", "shape", "axis")  # what tells a row from all others
+USUAL = {"axis": ""}  # what older rows lack of it
 PLAIN_STEPS = 4
 BY_HAND = ("hand", "hand in place")
 ONE_STEP = ("plain", "blocked", *BY_HAND)  # sweeps of one step: the fastest is the baseline
@@ -84,7 +85,8 @@ class Row:
     ``best_beside`` (of the fastest sweep of one step in memory) are the rates before and after it,
     over whose mean its ratios are. ``identical`` compares to the byte,
     except for loops by hand, whose sums are grouped by the compiler: there it is None and
-    ``difference`` is the largest difference from the plain sweep, over the largest value.
+    ``difference`` is the largest difference from the plain sweep, over the largest value. ``axis``
+    is the one that planes pass along, where it was asked for.
     ``factor`` is the state of the problem over the memory limit, 0 in memory. ``ended`` (UTC),
     ``version`` and ``machine`` are of the row: a record that is gone on with may hold rows of
     several days. A row in memory that such a record lacked has ``plain_beside`` as well.
@@ -121,6 +123,7 @@ class Row:
     tiled_beside: tuple[float, ...] = ()
     resident_beside: tuple[float, ...] = ()
     best_beside: tuple[float, ...] = ()
+    axis: str = ""
     ended: str = ""
     version: str = __version__
     machine: str = ""
@@ -154,7 +157,7 @@ def measure_rows(
 
     ``kept`` takes each row when it is done; what it holds already is not measured again.
     """
-    kept = Kept(None, KEY, resume=False) if kept is None else kept
+    kept = Kept(None, KEY, False, USUAL) if kept is None else kept
     _check_machine(kept)
     place = Path(tempfile.mkdtemp(prefix="outgrid-bench-", dir=folder))
     try:
@@ -236,7 +239,7 @@ class _CaseRows:
         for workload in workloads:
             self._say(
                 f"out of core, {format_bytes(workload.state_bytes)} "
-                f"under {format_bytes(workload.memory_bytes)}"
+                f"under {format_bytes(workload.memory_bytes)}{workload.way}"
             )
             streamed = out_of_core(workload, self.place)
             after = self._beside(workload)
@@ -255,7 +258,7 @@ class _CaseRows:
 
     def _kept_row(self, workload: Workload) -> dict[str, Any] | None:
         shape = [*workload.problem().shape]
-        key = (self.case.name, self.case.dtype, "outofcore", workload.factor, shape)
+        key = (self.case.name, self.case.dtype, "outofcore", workload.factor, shape, workload.axis)
         return next((row for row in self.kept.rows if self.kept.key(row) == key), None)
 
     def _references(self) -> None:
@@ -433,7 +436,7 @@ class _CaseRows:
             limit=streamed.enforced,
             samples=(measured.glups,),
         )
-        return replace(row, factor=workload.factor)
+        return replace(row, factor=workload.factor, axis=workload.axis)
 
     def _agrees(self, workload: Workload, result: Path, centre: float) -> bool:
         first, last, start, end = workload.part(centre)

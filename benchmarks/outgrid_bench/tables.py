@@ -95,7 +95,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.stencil,
         row.dtype,
-        row.mode,
+        f"{row.mode} along {row.axis}" if row.axis else row.mode,
         f"{row.factor:g}" if row.factor else "",
         _number(row.glups),
         _number(row.gflops, 1),

@@ -187,7 +187,8 @@ def choose(text: str) -> Case:
 class Workload:
     """One case on planes of shape ``plane``: rows and columns, or only columns in 2-D.
 
-    Its grid is so long that the state of the problem is ``factor`` times the memory limit.
+    Its grid is so long that the state of the problem is ``factor`` times the memory limit. Planes
+    pass along an ``axis``, or along the one that the plan chooses.
     """
 
     case: Case
@@ -195,6 +196,12 @@ class Workload:
     factor: float
     plane: tuple[int, ...]
     steps: int
+    axis: str = ""
+
+    @property
+    def way(self) -> str:
+        """The axis that is asked for, in words."""
+        return f", along {self.axis}" if self.axis else ""
 
     @property
     def plane_bytes(self) -> int:
@@ -281,6 +288,7 @@ def workload(
     factor: float = 8,
     plane: tuple[int, ...] | None = None,
     steps: int | None = None,
+    axis: str = "",
 ) -> Workload:
     """A workload that takes less than two minutes on two cores.
 
@@ -301,7 +309,7 @@ def workload(
         cells = factor * memory_bytes / case.cell_bytes
         affordable = round(SWEEP_SECONDS * case.expected_glups * 1e9 / cells)
         steps = min(MOST_STEPS[ndim], max(LEAST_STEPS, affordable))
-    return Workload(case, memory_bytes, factor, shape, steps)
+    return Workload(case, memory_bytes, factor, shape, steps, axis)
 
 
 # The grids of a whole record: what a case is measured on out of core, and how often.
@@ -330,15 +338,20 @@ RECORDED: tuple[tuple[str, tuple[int, ...], str, tuple[float, ...], int], ...] =
     ("perona:float32", (512, 512), "256MiB", (4,), 48),
     ("lbm19:float64", (128, 128), "512MiB", (4,), 72),
 )
+# Axes along which some of these pass as well.
+ALSO_ALONG: dict[tuple[str, tuple[int, ...]], tuple[str, ...]] = {
+    ("heat7:float64", (2048, 4096)): ("x",)
+}
 
 
 def recorded(factors: tuple[float, ...] | None = None) -> tuple[Workload, ...]:
     """The workloads of a whole record, those with one of ``factors`` where given."""
     return tuple(
-        workload(choose(name), memory, factor, plane, steps)
+        workload(choose(name), memory, factor, plane, steps, axis)
         for name, plane, memory, measured, steps in RECORDED
         for factor in measured
         if factors is None or factor in factors
+        for axis in ("", *ALSO_ALONG.get((name, plane), ()))
     )
 
 

@@ -377,3 +377,16 @@ def test_mistakes_name_the_nearest():
 def test_wrong_usage_ends_with_2(arguments, tmp_path, capsys):
     assert bench(tmp_path, *arguments) == 2
     assert "outgrid: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_row_along_another_axis_stands_beside_the_other(tmp_path, capsys):
+    plane = ("--factor", "0.05", "--plane", "64x64", "--steps", "4")
+    plane = ("--memory", "160MiB", *plane)
+    assert bench(tmp_path, *plane) == 0
+    assert bench(tmp_path, *plane, "--stream-axis", "x", "--resume") == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    rows_beyond = [row for row in figures if row["mode"] == "outofcore"]
+    assert [row["axis"] for row in rows_beyond] == ["", "x"]
+    assert all(row["identical"] for row in rows_beyond)
+    assert "outofcore along x" in capsys.readouterr().out

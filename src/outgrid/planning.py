@@ -15,6 +15,7 @@ from outgrid.config import RunOptions
 from outgrid.errors import DeviceError, InfeasiblePlan
 from outgrid.execute.calibrate import calibrate, calibration_path, keep, known
 from outgrid.execute.device import DeviceKernel
+from outgrid.execute.fill import check_fits
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import others_share
 from outgrid.execute.streaming import Listener, doing
@@ -299,6 +300,9 @@ class Planning(msgspec.Struct, frozen=True):
             fixed_bytes += DEVICE_FIXED_BYTES
         inputs = problem, options, machine, fixed_bytes, calibration, self.begin
         chosen = choose(*inputs, accelerator=accelerator)
+        if chosen.fortran:
+            given = problem.transpose(problem.transposed)
+            check_fits(given, chosen.memory.before_bytes, options.memory_bytes)
         packs = options.pack != "never" and not problem.transposed
         if packs and _can_pack(chosen, options):
             packed = self.shares(chosen.schedule.kept)

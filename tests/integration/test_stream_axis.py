@@ -240,12 +240,15 @@ def _counted(monkeypatch, name):
     return seen
 
 
-def test_a_fill_that_has_no_room_for_a_row_of_all_planes(tmp_path, monkeypatch):
-    monkeypatch.setattr(fill, "BLOCKS", 1 << 20)
-    monkeypatch.setattr(fill, "LEAST_CHUNK_BYTES", 700)
-    with pytest.raises(InfeasiblePlan, match=r"rows of all planes, .*raise memory, or leave"):
-        made(posed("heat7"), tmp_path / "x", axis="x")
-    assert not (tmp_path / "x").exists()
+def test_a_limit_has_room_to_fill_files_in_fortran_order():
+    """As much as the message says, and it names a limit that does."""
+    problem = Problem("heat7", (4096, 32, 1024), "float64", 8, initial={"u": 0.0})
+    usual = {"tier": "direct", "stream_axis": "x"}
+    with pytest.raises(InfeasiblePlan, match=r"rows of all planes, 32\.0 MiB") as caught:
+        pipeline.plan(problem, RunOptions.of(memory="128MiB", **usual))
+    named = re.search(r"set memory to ([\d.]+) MiB", str(caught.value))
+    plan = pipeline.plan(problem, RunOptions.of(memory=f"{float(named[1]) + 1}MiB", **usual))
+    assert plan.fortran
 
 
 def test_readers_find_the_axes_of_a_result_in_fortran_order(tmp_path):

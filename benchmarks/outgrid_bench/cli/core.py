@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from outgrid.errors import UsageError
 from outgrid_bench.cli.measurement import Measurement, say
 from outgrid_bench.kept import Kept
-from outgrid_bench.rows import KEY, answers_agree, measure_rows
+from outgrid_bench.rows import KEY, USUAL, answers_agree, measure_rows
 from outgrid_bench.tables import columns, row_table
 from outgrid_bench.where import HEADING, where_lines
 from outgrid_bench.workloads import CASES, Workload, choose, recorded, workload
@@ -15,7 +15,7 @@ from outgrid_bench.workloads import CASES, Workload, choose, recorded, workload
 def run_core(arguments: argparse.Namespace) -> int:
     """Measure, print, keep every row in the file `json`; return 1 if an answer differed."""
     workloads = _recorded(arguments) if arguments.all else _chosen(arguments)
-    kept = Kept(arguments.json, KEY, arguments.resume)
+    kept = Kept(arguments.json, KEY, arguments.resume, USUAL)
     rows = measure_rows(workloads, arguments.scratch, say, kept)
     print(row_table(rows))
     if arguments.where:
@@ -24,17 +24,28 @@ def run_core(arguments: argparse.Namespace) -> int:
 
 
 def _recorded(arguments: argparse.Namespace) -> Sequence[Workload]:
-    fixed = {name: getattr(arguments, name) for name in ("only", "memory", "plane", "steps")}
+    fixed = {
+        name: getattr(arguments, name)
+        for name in ("only", "memory", "plane", "steps", "stream_axis")
+    }
     for name, value in fixed.items():
         if value is not None:
-            raise UsageError(f"--all measures grids of its own: leave out --{name}")
+            option = name.replace("_", "-")
+            raise UsageError(f"--all measures grids of its own: leave out --{option}")
     return recorded(tuple(arguments.factor) if arguments.factor else None)
 
 
 def _chosen(arguments: argparse.Namespace) -> Sequence[Workload]:
     plane = _plane(arguments.plane)
     return [
-        workload(choose(text), arguments.memory, factor, plane, arguments.steps)
+        workload(
+            choose(text),
+            arguments.memory,
+            factor,
+            plane,
+            arguments.steps,
+            arguments.stream_axis or "",
+        )
         for text in arguments.only or [CASES[0].spelling]
         for factor in arguments.factor or [8.0]
     ]
@@ -63,8 +74,8 @@ CORE = Measurement(
     options={
         "--only": "a stencil, may be repeated "
         f"({CASES[0].spelling}): {', '.join(case.spelling for case in CASES)}",
-        "--all": "all stencils, on the grids of a whole record; without --only, --memory, --plane "
-        "and --steps",
+        "--all": "all stencils, on the grids of a whole record; without --only, --memory, --plane, "
+        "--steps and --stream-axis",
         "--memory": "limit of the run out of core, for example 512MiB (1GiB, of some stencils "
         "less)",
         "--factor": "size of the grid over the limit, may be repeated (8; with --all every one of "
@@ -72,6 +83,7 @@ CORE = Measurement(
         "--plane": "cells of a plane of the grid, in 2-D COLUMNS alone (as many as leave room for "
         "deep sweeps)",
         "--steps": "time steps (as many as take about half a minute)",
+        "--stream-axis": "axis along which planes pass through memory (what the plan chooses)",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
         "--where": "print as well what part of an update's time out of core goes where",
         "--json": "write all figures to FILE, each row as soon as it is measured",

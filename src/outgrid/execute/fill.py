@@ -42,6 +42,25 @@ FORTRAN_SHARE = 3
 # A thread that evaluates a formula takes a few MiB of its own.
 EVALUATING_BYTES = 32 << 20
 
+
+def rows_of_all_planes(problem: Problem) -> int:
+    """Bytes of one row of each plane: what a fill in Fortran order moves at least together."""
+    return problem.shape[0] * problem.shape[-1] * problem.item_bytes
+
+
+def check_fits(problem: Problem, memory_bytes: int, limit_bytes: int) -> None:
+    """Raise InfeasiblePlan where a fill in Fortran order has too little of a limit for itself."""
+    needed = -(-rows_of_all_planes(problem) * BLOCKS // FORTRAN_SHARE)
+    if needed > memory_bytes:
+        raise InfeasiblePlan(
+            "files in Fortran order are filled in rows of all planes, "
+            f"{format_bytes(rows_of_all_planes(problem))} each, which takes "
+            f"{format_bytes(needed)} of memory, above the {format_bytes(memory_bytes)} that there "
+            f"are; set memory to {format_bytes(limit_bytes + needed - memory_bytes)} or more, or "
+            "leave stream_axis out"
+        )
+
+
 Seen = Callable[[Arrival, range, range, NDArray[np.generic]], None]
 
 
@@ -249,18 +268,11 @@ class _Filling:
             return
         problem = self.values.problem
         planes, rows = (range(extent) for extent in problem.shape[:2])
-        row_bytes = len(planes) * problem.shape[-1] * problem.item_bytes
-        room = self.most_bytes * FORTRAN_SHARE
-        together = room // row_bytes
+        row_bytes = rows_of_all_planes(problem)
+        together = max(1, self.most_bytes * FORTRAN_SHARE // row_bytes)
         unit = BLOCK_BYTES // math.gcd(BLOCK_BYTES, len(planes) * problem.item_bytes)
         if together > unit:
             together -= together % unit
-        if not together:
-            raise InfeasiblePlan(
-                "files in Fortran order are filled in rows of all planes, "
-                f"{format_bytes(row_bytes)} each, above the {format_bytes(room)} that there are; "
-                "raise memory, or leave stream_axis out"
-            )
         for _, some in boxes((planes, rows), (len(planes), 1), together * len(planes)):
             yield Box(planes, some)
 
@@ -315,13 +327,7 @@ class _Filling:
                 wait_for(ticket, transfers, ended)
             kept = as_array(buffers[turn], dtype, count=math.prod(shape)).reshape(laid)
             cells = kept.T if self.values.fortran else kept
-            for part in several:
-                here = part.counted_from(block.planes.start, block.rows.start)
-                some = cells[_slice(here.planes), _slice(here.rows)]
-                some[...] = own.read(part)
-                for following in islice(after, 1):
-                    own.begin(following)
-                _fix_layers(some, part, problem, arrival, layer.read(part) if layer else None)
+            self._make(cells, block, several, after, arrival, own, layer)
             if arrival.field in problem.regions:
                 begin = (block.planes.start, block.rows.start, 0)
                 clear_block(cells, problem, arrival.field, begin)
@@ -350,7 +356,7 @@ class _Filling:
             filled.read_bytes += cells.size * own.stored_bytes
             if self.told is not None:
                 self.told(filled)
-            del cells, kept, some
+            del cells, kept
         transfers.drain()
         for buffer in buffers:
             buffer.release()
@@ -358,9 +364,26 @@ class _Filling:
             filled.finite = False
             filled.warnings += tuple(warning_of(initial_name(each), str(odd)) for each in together)
 
-
-def _slice(cells: range) -> slice:
-    return slice(cells.start, cells.stop)
+    def _make(
+        self,
+        cells: NDArray[np.generic],
+        block: Box,
+        parts: Iterable[Box],
+        after: Iterator[Box],
+        arrival: Arrival,
+        own: Opened,
+        layer: Opened | None,
+    ) -> None:
+        """Make the ``parts`` of a block in its ``cells``; sources hear what comes ``after`` each."""
+        for part in parts:
+            here = part.counted_from(block.planes.start, block.rows.start)
+            planes, rows = (slice(some.start, some.stop) for some in (here.planes, here.rows))
+            place = cells[planes, rows]
+            place[...] = own.read(part)
+            for following in islice(after, 1):
+                own.begin(following)
+            given = layer.read(part) if layer else None
+            _fix_layers(place, part, self.values.problem, arrival, given)
 
 
 def wait_for(ticket: int, transfers: Transfers, ended: set[int]) -> None:
