@@ -374,7 +374,7 @@ class _Filling:
         own: Opened,
         layer: Opened | None,
     ) -> None:
-        """Make the ``parts`` of a block in its ``cells``; sources hear what comes ``after`` each."""
+        """Make the ``parts`` of a block in its ``cells``; sources hear what comes ``after``."""
         for part in parts:
             here = part.counted_from(block.planes.start, block.rows.start)
             planes, rows = (slice(some.start, some.stop) for some in (here.planes, here.rows))
