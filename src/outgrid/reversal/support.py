@@ -23,6 +23,11 @@ def check_options(options: Mapping[str, Any]) -> None:
                 f"a gradient is made of several runs, which do not support {key}; leave it out"
                 f"{goes_on if key == 'stop_after' else ''}"
             )
+    if options.get("stream_axis") == "x":
+        raise UsageError(
+            "runs of a gradient read the results of others, which stream_axis = 'x' leaves in "
+            "Fortran order; leave it out"
+        )
     if options.get("overwrite"):
         raise UsageError(
             "a gradient overwrites no other one; give another folder for out, or remove that"
