@@ -104,7 +104,8 @@ class Axis(msgspec.Struct, frozen=True):
 
     def _going_on(self, problem: Problem, durable: Durable) -> Settled:
         """The problem of a run that goes on, along the axis that is asked for or that it had."""
-        asked, (before, *_) = self.by.options.stream_axis, self._axes_of(durable)
+        asked = self.by.options.stream_axis
+        before = max(int(share.manifest.transposed) for share in durable.shares)
         axis = before if asked == AUTO else NAMES.index(asked)
         reason = self._why_not(problem, before) if before else ""
         if in_fortran_order(axis) != in_fortran_order(before) or (
@@ -123,10 +124,6 @@ class Axis(msgspec.Struct, frozen=True):
             told = f"planes pass along {NAMES[before]}, as the run was begun"
             return Settled(problem.transpose(before), (told,))
         return Settled(problem)
-
-    def _axes_of(self, durable: Durable) -> list[int]:
-        """The axes that the shares of a run were begun along, the last ones first."""
-        return sorted((int(share.manifest.transposed) for share in durable.shares), reverse=True)
 
     def _why_not(self, problem: Problem, axis: int) -> str:
         """Why planes cannot pass along another axis than the first; empty where they can."""

@@ -180,6 +180,34 @@ def test_initial_values_that_lie_in_files(tmp_path):
     assert {"u", "c"} <= {*record.plan.uncopied}
 
 
+@pytest.mark.parametrize("shape", [SHAPE, (40, 40, 40)], ids=str)
+def test_files_in_c_order_are_not_read_as_if_they_were_in_fortran_order(shape, tmp_path):
+    """They are copied first, also those of a cube, whose shape says nothing."""
+    rng = np.random.default_rng(0)
+    for name in ("u", "c"):
+        np.save(tmp_path / f"{name}.npy", 0.1 * rng.random(shape, np.float32))
+    initial = {name: str(tmp_path / f"{name}.npy") for name in ("u", "c")}
+    problem = Problem("wave:4", shape, "float32", STEPS, initial=initial)
+    _, record = compare_values(problem, tmp_path)
+    assert not record.plan.uncopied
+    assert any("the run keeps it in Fortran order" in note for note in record.plan.notes)
+
+
+def test_a_run_begins_with_what_another_has_left_in_fortran_order(tmp_path):
+    problem = posed("heat7", sources=[])
+    made(problem, tmp_path / "first", axis="x")
+    left = InputFile(str(tmp_path / "first" / "u.npy"), order="F")
+    compare_values(problem.replace(initial={"u": left}), tmp_path)
+
+
+def test_planes_of_zeroes_along_x(tmp_path):
+    initial = {"u": np.zeros((PLANES, 30, 160)), "c": 0.1}
+    initial["u"][:, :, 10] = 1
+    problem = Problem("wave:4", (PLANES, 30, 160), "float32", STEPS, initial=initial)
+    _, along_x = compare_values(problem, tmp_path)
+    assert along_x.measured.still_updates > 10_000
+
+
 def test_several_places(tmp_path):
     places = [tmp_path / "one", tmp_path / "two"]
     compare(posed("heat7"), tmp_path, scratch=places, stripe="8KiB")

@@ -123,6 +123,20 @@ def test_manifests_own_nothing_outside_of_their_folders(tmp_path_factory, conten
     refused_or_read(read)
 
 
+@pytest.mark.parametrize("axis", [-1, 1, 2, 3, 10**30, True, "x", None])
+@pytest.mark.parametrize("shape", [[8, 8, 8], [8, 8], 8, "888", None])
+def test_manifests_name_an_axis_that_the_grid_has(axis, shape, tmp_path):
+    manifest = json.loads(MANIFEST)
+    manifest["problem"]["shape"] = shape
+    (tmp_path / MANIFEST_NAME).write_text(json.dumps(manifest | {"transposed": axis}))
+    if shape == [8, 8, 8] and axis in (1, 2):
+        assert read_manifest(tmp_path).transposed == axis
+        assert durable(tmp_path).steps == 1
+        return
+    with pytest.raises(UsageError, match=r"names the axis .* which its grid|not a manifest"):
+        read_manifest(tmp_path)
+
+
 @settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
 def test_records_and_locks(tmp_path_factory, content):

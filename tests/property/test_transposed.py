@@ -1,9 +1,17 @@
 """A problem with its first axis and another exchanged has the answer of the problem, exchanged."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from outgrid import pipeline
+from outgrid.config import RunOptions
+from outgrid.runs.verify import verify
+from outgrid.stencil.boundary import boundary_of
+from outgrid.stencil.catalog import resolve
 from outgrid.stencil.transposed import why_not_transposed
 from outgrid.storage import MemoryStore, Planes, Transfers, TransposedStore
 from outgrid.testing.reference import initial_arrays, run_reference
@@ -37,6 +45,40 @@ def test_twice_is_not_at_all(problem, axis):
     assert not again.transposed
     assert again.stencil == problem.stencil
     assert (again.shape, again.edges) == (problem.shape, problem.edges)
+
+
+RULES = [resolve(name).trace(3) for name in ("heat7", "wave:4", "box27")]
+AROUND = ["dirichlet", "frozen", {"x": "periodic", "y-": "neumann", "z+": "mirror"}]
+LEFT = problems(
+    st.sampled_from(RULES),
+    around=st.sampled_from(AROUND).map(lambda each: boundary_of(each, None)),
+    dtypes={},
+    most_planes=40,
+)
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(problem=LEFT, depth=st.integers(1, 4), in_files=st.booleans())
+def test_what_a_run_along_the_last_axis_leaves(problem, depth, in_files):
+    """Its values are those of a run along the first, and lie in Fortran order."""
+    assume(not why_not_transposed(problem))
+    with tempfile.TemporaryDirectory() as name:
+        folder, initial = Path(name), initial_arrays(problem)
+        if in_files:
+            for field, cells in initial.items():
+                np.save(folder / f"{field}.npy", cells)
+            initial = {field: str(folder / f"{field}.npy") for field in initial}
+        begun = problem.replace(initial=initial)
+        for axis in "zx":
+            options = {"memory": "300MiB", "tier": "direct", "depth": depth, "stream_axis": axis}
+            pipeline.run(begun, RunOptions.of(out=folder / axis, **options))
+            assert verify(folder / axis).errors == ()
+        left = [path.name for path in (folder / "z").glob("*.npy")]
+        assert left
+        for file in left:
+            expected, found = np.load(folder / "z" / file), np.load(folder / "x" / file)
+            assert found.flags.f_contiguous
+            assert np.ascontiguousarray(found).tobytes() == expected.tobytes()
 
 
 @given(data=st.data())

@@ -146,7 +146,9 @@ def _copied(
         with suppress(Error):  # what is against a file is said by `check_inputs`
             there = lies(name)
             if there is not None and there.shape == problem.shape:
-                if level.constant or chosen.sweeps:
+                if chosen.fortran:
+                    found[name] = "the run keeps it in Fortran order"
+                elif level.constant or chosen.sweeps:
                     found[name] = _why(problem, level, there, lies, options, device)
                 else:
                     found[name] = "no sweep writes what the run leaves"

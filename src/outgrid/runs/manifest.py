@@ -7,10 +7,11 @@ new one, whole. It comes before the first file it names and goes after the last.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from outgrid.axes import NAMES
 from outgrid.durable import replace_file, sync_folder
 from outgrid.errors import StoreError, UsageError
 from outgrid.lines import format_share
@@ -138,7 +139,10 @@ def read_manifest(out: Path) -> Manifest:
                 "version"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
-        axis = int(manifest.transposed)
+        axis, shape = int(manifest.transposed), manifest.problem.get("shape")
+        whole = isinstance(shape, list) and len(cast("list[Any]", shape)) == len(NAMES)
+        if axis and not (whole and 0 < axis < len(NAMES)):
+            raise UsageError(f"{path} names the axis {axis}, which its grid does not have")
         manifest = msgspec.structs.replace(manifest, format=FORMAT, transposed=axis)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a manifest of this version: {error}") from None
