@@ -12,8 +12,9 @@ PAPER = "scratch also json figure resume stop-after endurance quick full"
 DISKS = f"{PAPER} emulate"
 LIMITED = f"{DISKS} memory"
 BEYOND = f"{LIMITED} factor with-swap"
+CHOICES = {"device": "gpu", "stream-axis": "x"}
 TAKEN = {
-    "core": "memory factor only all plane steps resume where scratch json",
+    "core": "memory factor only all plane steps stream-axis resume where scratch json",
     "peers": "memory factor only steps quick python with-swap yask scratch json",
     "tune": "only resume quick scratch json",
     "io": f"{DISKS} price watts",
@@ -95,7 +96,7 @@ def test_a_measurement_takes_its_own_options_alone(name):
     words = ["bench", name]
     parser = cli._parser(words)
     for option in {flag for every in TAKEN.values() for flag in every.split()}:
-        value = [] if option in SWITCHES else ["gpu"] if option == "device" else ["1"]
+        value = [] if option in SWITCHES else [CHOICES.get(option, "1")]
         arguments, left = parser.parse_known_args([*words, f"--{option}", *value])
         if f"--{option}" in taken(name):
             assert left == []
