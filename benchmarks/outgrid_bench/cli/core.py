@@ -83,7 +83,8 @@ CORE = Measurement(
         "--plane": "cells of a plane of the grid, in 2-D COLUMNS alone (as many as leave room for "
         "deep sweeps)",
         "--steps": "time steps (as many as take about half a minute)",
-        "--stream-axis": "axis along which planes pass through memory (what the plan chooses)",
+        "--stream-axis": "axis along which planes pass through memory: z, y or x (what the plan "
+        "chooses)",
         "--scratch": "folder on the disk that is measured (the folder of temporary files)",
         "--where": "print as well what part of an update's time out of core goes where",
         "--json": "write all figures to FILE, each row as soon as it is measured",

@@ -14,7 +14,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--factor": {"type": float, "action": "append", "metavar": "N"},
     "--plane": {"metavar": "ROWSxCOLUMNS"},
     "--steps": {"type": int, "metavar": "N"},
-    "--stream-axis": {"choices": ("z", "y", "x")},
+    "--stream-axis": {"choices": ("z", "y", "x"), "metavar": "AXIS"},
     "--with-swap": {"action": "store_true"},
     "--device": {"choices": ("cpu", "gpu"), "default": "cpu"},
     "--python": {"type": Path, "metavar": "FILE"},
