@@ -100,8 +100,7 @@ def summary_rows(
                 name = f"{IN_MEMORY[row['mode']]}, {extents(row['shape'])} cells"
             elif row["mode"] == "outofcore" and row["factor"] >= farthest:
                 limit = row["memory_limit_bytes"] / 2**20
-                along = f", along {row['axis']}" if row.get("axis") else ""
-                times = f"{row['factor']:g} times the limit of {limit:g} MiB{along}"
+                times = f"{row['factor']:g} times the limit of {limit:g} MiB{along(row)}"
                 name = f"**out of core, {extents(row['shape'])} cells, {times}**"
             else:
                 continue
@@ -210,8 +209,12 @@ def mode_of(row: dict[str, Any]) -> str:
 def beyond(row: dict[str, Any]) -> str:
     limit = row["memory_limit_bytes"] / 2**20
     plane = " x ".join(str(extent) for extent in row["shape"][1:])
-    along = f", along {row['axis']}" if row.get("axis") else ""
-    return f"{row['factor']:g} times {limit:g} MiB, planes of {plane}{along}"
+    return f"{row['factor']:g} times {limit:g} MiB, planes of {plane}{along(row)}"
+
+
+def along(row: dict[str, Any]) -> str:
+    """The axis that planes passed along, where it was asked for."""
+    return f", along {row['axis']}" if row.get("axis") else ""
 
 
 def bounds_table() -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["LAST", "NAMES", "exchanged", "in_fortran_order"]
+__all__ = ["LAST", "NAMES", "exchanged", "in_fortran_order", "in_rows_of_files"]
 
 T = TypeVar("T")
 
@@ -20,10 +20,15 @@ def exchanged(axes: Sequence[T], axis: int = 1) -> tuple[T, ...]:
     return tuple(every)
 
 
+def in_rows_of_files(axis: int) -> bool:
+    """Whether planes that pass along this axis are rows of files, as along the second one."""
+    return 0 < axis < LAST
+
+
 def in_fortran_order(axis: int) -> bool:
     """Whether files are in Fortran order, where planes pass along this axis.
 
-    Planes that pass along the second axis are rows of files. Along the last one they would be
-    single values, so they are planes of files in the other order.
+    Along the last one they would be single values of files in C order, so they are planes of files
+    in the other one.
     """
     return axis == LAST

@@ -99,8 +99,8 @@ class Axis(msgspec.Struct, frozen=True):
         if asked != AUTO:
             return Settled(problem)
         if self._why_not(problem, 1) or not self._may_transpose(problem, 1):
-            return self._told_of_last(Settled(problem))
-        return self._told_of_last(self._shorter(problem))
+            return self._told_of_last(problem, Settled(problem))
+        return self._told_of_last(problem, self._shorter(problem))
 
     def _going_on(self, problem: Problem, durable: Durable) -> Settled:
         """The problem of a run that goes on, along the axis that is asked for or that it had."""
@@ -108,10 +108,9 @@ class Axis(msgspec.Struct, frozen=True):
         before = max(int(share.manifest.transposed) for share in durable.shares)
         axis = before if asked == AUTO else NAMES.index(asked)
         reason = self._why_not(problem, before) if before else ""
-        if in_fortran_order(axis) != in_fortran_order(before) or (
-            in_fortran_order(before) and reason
-        ):
-            order = "in Fortran order" if in_fortran_order(before) else "not in Fortran order"
+        fortran = in_fortran_order(before)
+        if in_fortran_order(axis) != fortran or (fortran and reason):
+            order = "in Fortran order" if fortran else "not in Fortran order"
             why = f": {reason}" if reason else ""
             raise UsageError(
                 f"the run was begun along {NAMES[before]}, so its files are {order}, and it goes "
@@ -167,15 +166,15 @@ class Axis(msgspec.Struct, frozen=True):
                 return Settled(other, (f"{times}; along z {seconds}",))
         return Settled(problem)
 
-    def _told_of_last(self, found: Settled) -> Settled:
-        """The same, with a word on the last axis where planes that pass along it take less time.
+    def _told_of_last(self, given: Problem, found: Settled) -> Settled:
+        """What was ``found`` for the ``given`` problem, with a word on its last axis.
 
-        Nobody gets files in another order unasked.
+        That is where planes that pass along it take less time. Nobody gets files in another order
+        unasked.
         """
         problem = found.problem
         if problem.ndim != 3 or problem.updates < WORTH_TELLING_UPDATES:
             return found
-        given = problem.transpose() if problem.transposed else problem
         smaller = self._may_transpose(given, LAST) and problem.shape[0] < given.shape[LAST]
         if not smaller or self._why_not(given, LAST):
             return found

@@ -301,8 +301,7 @@ class Planning(msgspec.Struct, frozen=True):
         inputs = problem, options, machine, fixed_bytes, calibration, self.begin
         chosen = choose(*inputs, accelerator=accelerator)
         if chosen.fortran:
-            given = problem.transpose(problem.transposed)
-            check_fits(given, chosen.memory.before_bytes, options.memory_bytes)
+            check_fits(problem, chosen.memory.before_bytes, options.memory_bytes)
         packs = options.pack != "never" and not problem.transposed
         if packs and _can_pack(chosen, options):
             packed = self.shares(chosen.schedule.kept)

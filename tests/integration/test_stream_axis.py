@@ -170,25 +170,24 @@ def test_planes_of_zeroes(tmp_path):
     assert along_y.measured.still_updates > 10_000
 
 
-def test_initial_values_that_lie_in_files(tmp_path):
+def wave_in_files(folder, shape):
+    """A wave whose values and coefficients lie in files of C order."""
     rng = np.random.default_rng(0)
     for name in ("u", "c"):
-        np.save(tmp_path / f"{name}.npy", 0.1 * rng.random(SHAPE, np.float32))
-    initial = {name: str(tmp_path / f"{name}.npy") for name in ("u", "c")}
-    problem = Problem("wave:4", SHAPE, "float32", STEPS, initial=initial)
-    _, record = compare(problem, tmp_path)
+        np.save(folder / f"{name}.npy", 0.1 * rng.random(shape, np.float32))
+    initial = {name: str(folder / f"{name}.npy") for name in ("u", "c")}
+    return Problem("wave:4", shape, "float32", STEPS, initial=initial)
+
+
+def test_initial_values_that_lie_in_files(tmp_path):
+    _, record = compare(wave_in_files(tmp_path, SHAPE), tmp_path)
     assert {"u", "c"} <= {*record.plan.uncopied}
 
 
 @pytest.mark.parametrize("shape", [SHAPE, (40, 40, 40)], ids=str)
 def test_files_in_c_order_are_not_read_as_if_they_were_in_fortran_order(shape, tmp_path):
     """They are copied first, also those of a cube, whose shape says nothing."""
-    rng = np.random.default_rng(0)
-    for name in ("u", "c"):
-        np.save(tmp_path / f"{name}.npy", 0.1 * rng.random(shape, np.float32))
-    initial = {name: str(tmp_path / f"{name}.npy") for name in ("u", "c")}
-    problem = Problem("wave:4", shape, "float32", STEPS, initial=initial)
-    _, record = compare_values(problem, tmp_path)
+    _, record = compare_values(wave_in_files(tmp_path, shape), tmp_path)
     assert not record.plan.uncopied
     assert any("the run keeps it in Fortran order" in note for note in record.plan.notes)
 

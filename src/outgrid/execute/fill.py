@@ -44,7 +44,10 @@ EVALUATING_BYTES = 32 << 20
 
 
 def rows_of_all_planes(problem: Problem) -> int:
-    """Bytes of one row of each plane: what a fill in Fortran order moves at least together."""
+    """Bytes of one row of each plane: what a fill in Fortran order moves at least together.
+
+    They are as many with the first axis and the last one exchanged.
+    """
     return problem.shape[0] * problem.shape[-1] * problem.item_bytes
 
 

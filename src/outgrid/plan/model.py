@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from outgrid.axes import exchanged, in_fortran_order
+from outgrid.axes import exchanged, in_fortran_order, in_rows_of_files
 from outgrid.folding import Folding
 from outgrid.lines import format_work
 from outgrid.markup import bars, facts, shares
@@ -273,7 +273,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_rows_of_files(self) -> bool:
         """Whether planes of the schedule are rows of files, and rows are planes."""
-        return self.transposed > 0 and not self.fortran
+        return in_rows_of_files(self.transposed)
 
     @property
     def fortran(self) -> bool:

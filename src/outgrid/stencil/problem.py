@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid.axes import in_fortran_order
+from outgrid.axes import in_rows_of_files
 from outgrid.errors import DefinitionError
 from outgrid.folding import Folding
 from outgrid.lines import align, format_extents
@@ -290,7 +290,7 @@ class Problem:
     @property
     def in_rows_of_files(self) -> bool:
         """Whether planes are rows of files, and lie in as many pieces as these have planes."""
-        return self.transposed > 0 and not in_fortran_order(self.transposed)
+        return in_rows_of_files(self.transposed)
 
     def profile_values(self, name: str) -> NDArray[Any]:
         """The values of a profile along its axis, rounded to the dtype."""
