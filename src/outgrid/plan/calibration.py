@@ -115,10 +115,28 @@ class Calibration(msgspec.Struct, frozen=True):
 
         ``unknown`` is what a border costs where none was measured. Sweeps of one step have none.
         """
+        rate = self._unbroken(sample, depth)
         if slab is None or depth == 1:
-            return sample.rate(depth)
+            return rate
         border = self.border(sample)
-        return slabbed_rate(sample.rate(depth), unknown if border is None else border, slab)
+        return slabbed_rate(rate, unknown if border is None else border, slab)
+
+    def _unbroken(self, sample: Sample, depth: int) -> float:
+        """The rate of a tile on an unbroken front.
+
+        Diamonds of H levels were measured in sweeps of 2*H steps. A sweep of d steps has d/H + 1
+        rows of them, and each row passes through the whole grid: so many passes fewer per step. A
+        pass costs no less than what the plain sweep, which makes one per step, takes longer; and
+        those of the measurement took no longer than the measurement.
+        """
+        rate, measured = sample.rate(depth), 2 * sample.levels
+        plain = self.plain(alone=False)
+        if sample.levels == 1 or depth <= measured or plain is None:
+            return rate
+        seconds = 1 / rate
+        longer = max(0.0, 1 / plain.updates_per_second - seconds)
+        pass_seconds = min(longer, seconds / (1 / sample.levels + 1 / measured))
+        return 1 / (seconds - pass_seconds * (1 / measured - 1 / depth))
 
     def of(self, levels: int, tile: Tile) -> Sample | None:
         """The sample of one tile of so many levels, if it was measured."""

@@ -48,7 +48,8 @@ def test_every_plan_finds_the_rate_of_its_tile(name, shape, tmp_path):
         chosen = plan(problem, options, describe_machine(), 80 << 20, calibration)
         sample = calibration.best(depth, chosen.schedule.slab_planes)
         assert (chosen.tile.planes, chosen.tile.group) == (sample.planes, sample.group)
-        assert chosen.prediction.updates_per_second <= max(rates)
+        expected = calibration.rate(sample, depth, chosen.schedule.slab_planes)
+        assert chosen.prediction.updates_per_second == pytest.approx(expected)
         if depth == 1:
             assert chosen.prediction.updates_per_second in rates
     path = tmp_path / "kept" / "calibration.json"

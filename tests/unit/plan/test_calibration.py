@@ -21,6 +21,21 @@ def test_deeper_sweeps_are_never_slower():
     assert rates[0] < rates[-1] == 3e9
 
 
+def test_a_deeper_sweep_spares_passes():
+    slow, fast = MEASURED.samples[1:]
+    # Of 4 levels: 8 steps in 3 passes, 12 in 4, 96 in 25; a pass costs the 0.5 ns that plain is
+    # slower by.
+    for depth, passes in ((8, 3), (12, 4), (96, 25)):
+        seconds = 1 / 2e9 - 0.5e-9 * (3 / 8 - passes / depth)
+        assert MEASURED.rate(slow, depth) == pytest.approx(1 / seconds)
+    assert MEASURED.rate(fast, 33) > MEASURED.rate(fast, 32) == 3e9
+    assert MEASURED.rate(MEASURED.samples[0], 96) == 1e9
+    # Nothing is known of a pass that took no longer, and no measurement was all passes and more.
+    for plain, least in ((2e9, 2e9), (1e3, 2e9 * 1.44)):
+        other = Calibration((Sample(1, 2, plain), slow))
+        assert other.rate(slow, 96) == pytest.approx(least)
+
+
 def test_thin_slabs_prefer_a_tile_whose_borders_cost_less():
     wide = Sample(16, 8, 3.2e9, band=15, border_seconds=2e-9)
     calibration = Calibration((*MEASURED.samples, wide), 0.5e-9)

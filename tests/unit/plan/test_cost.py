@@ -162,7 +162,7 @@ def test_a_plain_sweep_has_its_own_measured_rate_whatever_a_border_costs():
 
 
 def test_the_measured_cost_of_a_border_is_in_the_rate():
-    found = choose(1e-9, slab_planes=4, depth=32)
+    found = choose(1e-9, slab_planes=4, depth=8)
     assert found.prediction.updates_per_second == pytest.approx(1 / (1 / 2e9 + 1e-9 / 4))
 
 
