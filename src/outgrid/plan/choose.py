@@ -268,21 +268,34 @@ class Choice:
         return None
 
     def _deepest(self, slab: int, resident: bool) -> int:
-        """Largest depth whose window fits, by bisection; memory grows with depth."""
+        """No window of more steps than these fits; found by bisection.
+
+        Memory grows with depth, but for two things: sweeps of an odd number of steps may read into
+        one ring and write from another, which costs a slab more, and sweeps from some depth on
+        have rings that are a slab shorter.
+        """
         if resident and not self.options.in_place:
             return RESIDENT_DEPTH
+        sizing = self.sizing
         room = self.request.room - self.request.transfer_bytes(self.request.whole)
-        planes = self.problem.shape[0] // max(1, self.sizing.streamed.skew.per_step)
-        low, high = 1, max(1, min(planes, self.problem.deepest))
+        planes = self.problem.shape[0] // max(1, sizing.streamed.skew.per_step)
+
+        def fits(depth: int) -> bool:
+            rings = sizing.window.rings((depth,), slab, resident=False)
+            layout = sizing.layout(sizing.strips(depth), depth)
+            return self.request.window_bytes(rings, layout) <= room
+
+        low, most = 1, max(1, min(planes, self.problem.deepest))
+        if sizing.shared_from is not None and low < sizing.shared_from <= most:
+            low = sizing.shared_from if fits(sizing.shared_from) else low
+        high = most
         while low < high:
             middle = (low + high + 1) // 2
-            rings = self.sizing.window.rings((middle,), slab, resident=False)
-            layout = self.sizing.layout(self.sizing.strips(middle), middle)
-            if self.request.window_bytes(rings, layout) <= room:
+            if fits(middle) or fits(middle + 1):
                 low = middle
             else:
                 high = middle - 1
-        return low
+        return min(low + 1, most)
 
 
 def _step(slab: int) -> int:

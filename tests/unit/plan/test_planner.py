@@ -14,8 +14,12 @@ from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.machine import Accelerator
 from outgrid.plan import slabs
 from outgrid.plan.calibration import Calibration, Sample
+from outgrid.plan.candidate import sized
+from outgrid.plan.choose import Choice
 from outgrid.plan.device import tables_bytes
 from outgrid.plan.planner import WORTH_CUTTING, plan
+from outgrid.plan.request import Request
+from outgrid.plan.sweeps import deepest_of_split
 from outgrid.plan.tables import steps_bytes
 from outgrid.schemes import SCHEMES, Scheme
 from outgrid.stencil.problem import Problem
@@ -199,6 +203,20 @@ def test_transfers_that_have_the_time_share_the_places_of_a_slab():
 def test_what_is_asked_for_is_done(options, wanted):
     found = planned(**options)
     assert {key: found.to_dict()[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("name", ["heat7", "wave:8"])
+@pytest.mark.parametrize("memory", range(256, 1024, 97))
+def test_every_depth_that_fits_is_priced(name, memory):
+    """Memory falls where depth becomes even, or transfers take little of a sweep."""
+    asked = problem((1000, 256, 256), 72, name)
+    options = RunOptions.of(memory=f"{memory}MiB", tier="direct")
+    request = Request(asked, options, MACHINE, FIXED_BYTES, None)
+    choice, deepest = Choice(request), 1000 // request.sizing.streamed.skew.per_step
+    splits = sorted({deepest_of_split(72, depth) for depth in range(1, min(72, deepest) + 1)})
+    for slab in choice.slabs():
+        fitting = {n for n in splits if sized(request, n, slab, False).needed_bytes <= request.room}
+        assert fitting <= {*choice._depths(slab, resident=False)}
 
 
 def test_a_depth_beyond_the_steps_makes_them_in_one_sweep():
