@@ -596,6 +596,7 @@ PARTS = {
     "yaskxeon": partial(peers_table, "peers-yask-xeon"),
     "yaskxeon85": partial(peers_table, "peers-yask-xeon85"),
     "yaskepyc5": partial(peers_table, "peers-yask-epyc5"),
+    "yaskepyc3": partial(peers_table, "peers-yask-epyc3"),
     "yaskbox27": partial(peers_table, "peers-yask-box27-epyc5"),
     "yaskheat7": partial(peers_table, "peers-yask-heat7-xeon"),
     "soak": soak_table,
