@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 
 from outgrid.plan.cost import slabbed_rate
@@ -39,7 +41,7 @@ class Sample(msgspec.Struct, frozen=True):
         return self.updates_per_second * min(1.0, depth / (2 * self.levels))
 
 
-class Calibration(msgspec.Struct, frozen=True):
+class Calibration(msgspec.Struct, frozen=True, dict=True):
     """What was measured of a kernel on rows like those of the problem, with the plan's threads.
 
     Over slabs of n planes one update takes ``border_seconds / n`` more than on an unbroken front:
@@ -100,6 +102,11 @@ class Calibration(msgspec.Struct, frozen=True):
         alike = (s for s in fitting if s.levels > 1 and rates[s] >= ALIKE * rates[fastest])
         return min(alike, key=lambda sample: (sample.levels, -rates[sample]))
 
+    @cached_property
+    def _plain(self) -> Sample | None:
+        """The fastest plain sweep that may be one of several, which each rate is compared with."""
+        return self.plain(alone=False)
+
     def plain(self, alone: bool) -> Sample | None:
         """The fastest plain sweep, None where none was measured.
 
@@ -129,8 +136,7 @@ class Calibration(msgspec.Struct, frozen=True):
         pass costs no less than what the plain sweep, which makes one per step, takes longer; and
         those of the measurement took no longer than the measurement.
         """
-        rate, measured = sample.rate(depth), 2 * sample.levels
-        plain = self.plain(alone=False)
+        rate, measured, plain = sample.rate(depth), 2 * sample.levels, self._plain
         if sample.levels == 1 or depth <= measured or plain is None:
             return rate
         seconds = 1 / rate
