@@ -285,13 +285,15 @@ class Choice:
             layout = sizing.layout(sizing.strips(depth), depth)
             return self.request.window_bytes(rings, layout) <= room
 
-        low, most = 1, max(1, min(planes, self.problem.deepest))
-        if sizing.shared_from is not None and low < sizing.shared_from <= most:
-            low = sizing.shared_from if fits(sizing.shared_from) else low
-        high = most
+        def either_fits(depth: int) -> bool:
+            return fits(depth) or fits(depth + 1)
+
+        most = max(1, min(planes, self.problem.deepest))
+        shorter = sizing.shared_from or 1
+        low, high = shorter if shorter <= most and either_fits(shorter) else 1, most
         while low < high:
             middle = (low + high + 1) // 2
-            if fits(middle) or fits(middle + 1):
+            if either_fits(middle):
                 low = middle
             else:
                 high = middle - 1

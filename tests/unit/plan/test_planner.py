@@ -206,14 +206,15 @@ def test_what_is_asked_for_is_done(options, wanted):
 
 
 @pytest.mark.parametrize("name", ["heat7", "wave:8"])
-@pytest.mark.parametrize("memory", range(256, 1024, 97))
-def test_every_depth_that_fits_is_priced(name, memory):
+@pytest.mark.parametrize("rate", [1.2e9, 1.5e9, 1.8e9])  # so rings are shorter from odd depths, or even
+@pytest.mark.parametrize("memory", [*range(256, 1024, 97), 204, 314])
+def test_every_depth_that_fits_is_priced(name, memory, rate):
     """Memory falls where depth becomes even, or transfers take little of a sweep."""
     asked = problem((1000, 256, 256), 72, name)
     options = RunOptions.of(memory=f"{memory}MiB", tier="direct")
-    request = Request(asked, options, MACHINE, FIXED_BYTES, None)
+    request = Request(asked, options, disks(rate), FIXED_BYTES, None)
     choice, deepest = Choice(request), 1000 // request.sizing.streamed.skew.per_step
-    splits = sorted({deepest_of_split(72, depth) for depth in range(1, min(72, deepest) + 1)})
+    splits = {deepest_of_split(72, depth) for depth in range(1, min(72, deepest) + 1)}
     for slab in choice.slabs():
         fitting = {n for n in splits if sized(request, n, slab, False).needed_bytes <= request.room}
         assert fitting <= {*choice._depths(slab, resident=False)}
