@@ -206,7 +206,7 @@ def test_what_is_asked_for_is_done(options, wanted):
 
 
 @pytest.mark.parametrize("name", ["heat7", "wave:8"])
-@pytest.mark.parametrize("rate", [1.2e9, 1.5e9, 1.8e9])  # so rings are shorter from odd depths, or even
+@pytest.mark.parametrize("rate", [1.2e9, 1.5e9, 1.8e9])  # rings shorter from other depths on
 @pytest.mark.parametrize("memory", [*range(256, 1024, 97), 204, 314])
 def test_every_depth_that_fits_is_priced(name, memory, rate):
     """Memory falls where depth becomes even, or transfers take little of a sweep."""
