@@ -26,6 +26,8 @@ RESIDENT_DEPTH = 128  # steps of the deepest sweeps of a grid in memory: two dia
 CUT_SLAB_PLANES = 64  # of strips: beyond, memory is better spent on their height
 RESIDENT_SLABS = 8
 RESIDENT_SLAB_BYTES = 4 << 30
+# Runs tell how far they are, and stop, between two slabs.
+RESIDENT_SLAB_SECONDS = 4.0
 
 
 class Choice:
@@ -112,6 +114,8 @@ class Choice:
                 for slab in self.resident_slabs() if resident else streamed:
                     for depth in self._depths(slab, resident):
                         candidate = sized(self.request, depth, slab, resident)
+                        if resident:
+                            candidate = self._prompt(candidate)
                         yield candidate
                         if self._fits(candidate):
                             thickest[depth] = slab
@@ -226,6 +230,26 @@ class Choice:
         planes = RESIDENT_SLAB_BYTES // self.request.whole.pitch_bytes
         whole = max(RESIDENT_SLAB_PLANES, min(2 * self.problem.shape[0], planes))
         return [whole, max(1, self.problem.shape[0] // RESIDENT_SLABS)]
+
+    def _prompt(self, candidate: Candidate) -> Candidate:
+        """The candidate in memory, or one like it whose slabs do not take too long.
+
+        Its slabs are smaller, or its sweeps are shallower where all planes make a step together.
+        """
+        schedule, options = candidate.schedule, self.options
+        slab, depth = schedule.slab_planes, schedule.depth
+        slabs = max(1.0, len(self.sizing.owned.planes) / slab)  # in a sweep
+        seconds = candidate.prediction.compute_seconds / (schedule.sweeps * slabs)
+        if options.slab_planes is not None or seconds <= RESIDENT_SLAB_SECONDS:
+            return candidate
+        less = RESIDENT_SLAB_SECONDS / seconds
+        planes = int(min(slab, len(self.sizing.owned.planes)) * less)
+        planes = max(1, planes // _step(planes) * _step(planes))
+        smaller = sized(self.request, depth, planes, resident=True)
+        if smaller.schedule.slab_planes < slab or self.request.depth is not None:
+            return smaller
+        steps = deepest_of_split(self.problem.deepest, max(1, int(depth * less)))
+        return sized(self.request, steps, slab, resident=True)
 
     def _small_slabs(self) -> list[int]:
         """Slabs that are taken only where no larger one fits."""

@@ -220,6 +220,20 @@ def test_every_depth_that_fits_is_priced(name, memory, rate):
         assert fitting <= {*choice._depths(slab, resident=False)}
 
 
+@pytest.mark.parametrize("name", ["heat7", "wave:8"])
+@pytest.mark.parametrize("shape", [(1024, 512, 512), (200, 2048, 2048), (12, 4096, 8192)])
+@pytest.mark.parametrize("periodic", [(), ("z",)])
+def test_a_run_in_memory_can_be_stopped_every_few_seconds(name, shape, periodic):
+    initial = {"u": 0.0} | ({"c": 0.1} if name == "wave:8" else {})
+    boundary = dict.fromkeys(periodic, "periodic")
+    asked = Problem(name, shape, "float64", 1000, boundary=boundary, initial=initial)
+    for scheme in ("auto", "plain"):
+        found = planned(asked, memory="64GiB", scheme=scheme)
+        assert found.schedule.resident
+        share = min(1.0, found.schedule.slab_planes / shape[0])
+        assert found.prediction.compute_seconds / found.schedule.sweeps * share < 6
+
+
 def test_a_depth_beyond_the_steps_makes_them_in_one_sweep():
     assert planned(problem(steps=5), depth=8).schedule.depths == (5,)
 
