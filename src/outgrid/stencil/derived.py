@@ -60,12 +60,32 @@ def _sign(a: Expression) -> Expression:
     return _where(_lt(_ZERO, a), _ONE, _where(_lt(a, _ZERO), _MINUS_ONE, flat))
 
 
+def _divided(a: Expression, b: Expression) -> tuple[Expression, Expression, Expression]:
+    """The quotient rounded down, what is left, and whether that quotient is one too large.
+
+    The quotient is rounded before, so of the number next below 3 b it is 3 as well, and nothing but
+    the sign of what is left tells that. That is exact, because the product is not rounded.
+    """
+    quotient = _floor(_div(a, b))
+    left = operation("fma", _neg(b), quotient, a)
+    if isinstance(b, Constant):
+        return quotient, left, _lt(_ZERO, left) if b.value < 0 else _lt(left, _ZERO)
+    return quotient, left, _where_true(_lt(b, _ZERO), _lt(_ZERO, left), _lt(left, _ZERO))
+
+
+def _where_true(condition: Expression, yes: Expression, no: Expression) -> Expression:
+    other = operation("and", operation("not", condition), no)
+    return operation("or", operation("and", condition, yes), other)
+
+
 def _floor_divide(a: Expression, b: Expression) -> Expression:
-    return _floor(_div(a, b))
+    quotient, _, large = _divided(a, b)
+    return _where(large, _sub(quotient, _ONE), quotient)
 
 
 def _remainder(a: Expression, b: Expression) -> Expression:
-    return _sub(a, _mul(b, _floor_divide(a, b)))
+    _, left, large = _divided(a, b)
+    return _where(large, _add(left, b), left)
 
 
 def _clip(a: Expression, low: Expression, high: Expression) -> Expression:

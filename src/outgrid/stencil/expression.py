@@ -199,8 +199,29 @@ def _maximum(a: Any, b: Any) -> Any:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    # NumPy has no fused form: this rounds twice. Reference trees are not contracted.
-    return a * b + c
+    """a*b + c rounded once, but for the last bit of some values; NumPy has no fused form.
+
+    The product is exact in two parts, and so is its sum with c (T. J. Dekker, 1971; D. E. Knuth).
+    Where parts are too large or too small for that, it is rounded twice.
+    """
+    product = a * b
+    total = product + c
+    back = total - product
+    lost = (product - (total - back)) + (c - back) + _lost(a, b, product)
+    return cast("Any", np.where(np.isfinite(lost), total + lost, total))
+
+
+def _lost(a: Any, b: Any, product: Any) -> Any:
+    """What rounding took from a product."""
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(a: Any) -> tuple[Any, Any]:
+    """Two numbers of half as many bits, of which the value is the sum."""
+    scaled = a * (2.0 ** ((np.finfo(np.result_type(a)).nmant + 2) // 2) + 1.0)
+    high = scaled - (scaled - a)
+    return high, a - high
 
 
 OPERATIONS: dict[str, Operator] = {

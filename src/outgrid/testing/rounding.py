@@ -86,9 +86,7 @@ def bounded(
                 largest = size * (1 + 2 * unit) + 2 * carried
                 error = (carried + unit * largest) * _INFLATION + underflow
             else:
-                raise UsageError(
-                    f"bounds exist for expressions as written, not for the operation {node.name!r}"
-                )
+                raise UsageError(f"no bound is known for the operation {node.name!r}")
             values[node], sizes[node] = value, size
             errors[node] = np.where(np.isfinite(size) & np.isfinite(error), error, np.inf)
     return values[expression], errors[expression]
@@ -184,6 +182,11 @@ def _power(a: tuple[Any, Any], b: tuple[Any, Any]) -> Bound:
     return np.where((a[1] == 0) & (b[1] == 0), 0.0, moved)
 
 
+def _fused(a: tuple[Any, Any], b: tuple[Any, Any], c: tuple[Any, Any]) -> Bound:
+    one, other = ((np.abs(np.asarray(value, np.float64)), error) for value, error in (a, b))
+    return _product(one, other) + c[1]
+
+
 def _gentle(a: tuple[Any, Any]) -> Bound:
     # Slopes of sin, cos and tanh are at most 1.
     return a[1]
@@ -192,7 +195,9 @@ def _gentle(a: tuple[Any, Any]) -> Bound:
 def _places(name: str, size: Bound) -> Any:
     """How many units in the last place an evaluation of the function may be off."""
     # A logarithm that is off in its last place is so many times further off after exp.
-    return _ULPS + np.where(size > 0, np.abs(np.log(size)), 0) / 4 if name == "pow" else _ULPS
+    if name == "pow":
+        return _ULPS + np.where(size > 0, np.abs(np.log(size)), 0) / 4
+    return 1 if name == "fma" else _ULPS
 
 
 # Errors of NumPy's functions are below 4 units in the last place, those of kernels below 3, a unit
@@ -205,6 +210,7 @@ _FUNCTIONS: dict[str, Callable[..., Bound]] = {
     "cos": _gentle,
     "tanh": _gentle,
     "pow": _power,
+    "fma": _fused,
 }
 _EXACT: dict[str, Callable[..., Bound]] = {
     "neg": _same,

@@ -73,6 +73,35 @@ def test_remainders_of_whole_numbers_are_exact():
     np.testing.assert_array_equal(values(U // V, left, right), left // right)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_divided_next_to_a_multiple_is_left_between_0_and_the_divisor(tmp_path, dtype):
+    """There the quotient is rounded to a whole number that it does not reach."""
+    divisors = RANDOM.uniform(0.05, 3, 3000).astype(dtype) * RANDOM.choice((-1, 1), 3000)
+    right = divisors.astype(dtype)
+    left = (RANDOM.integers(-1000, 1000, 3000) * right).astype(dtype)
+    left += RANDOM.integers(-2, 3, 3000).astype(dtype) * np.spacing(left)
+    assert (np.floor(left / right) != left // right).any()
+    np.testing.assert_array_equal(values(U % V, left, right), left % right)
+    np.testing.assert_array_equal(values(U // V, left, right), left // right)
+    for divisor in right[0], right[right < 0][0], right[right > 0][0]:
+        found = values(U % float(divisor), left, right)
+        np.testing.assert_array_equal(found, left % divisor)
+
+    @og.stencil(ndim=2)
+    def divided(u, v):
+        return {"u": u % v}
+
+    problem = og.Problem(
+        divided,
+        (30, 100),
+        dtype,
+        1,
+        initial={"u": left.reshape(30, 100), "v": right.reshape(30, 100)},
+    )
+    found = og.run(problem, out=tmp_path / "run")["u"]
+    np.testing.assert_array_equal(found, (left % right).reshape(30, 100))
+
+
 def test_what_is_clipped_is_between_and_nan_stays():
     found = values(og.clip(U, -0.5, 3))
     np.testing.assert_array_equal(found, np.clip(LEFT, -0.5, 3))
@@ -146,15 +175,19 @@ FAR = [
         lambda u, v: -u / np.hypot(u, v) / np.hypot(u, v),
     ),
     (og.tanh(U / V), lambda u, v: np.cosh(u / v) ** -2 / v, None),
+    (V**-2, None, lambda u, v: -2 / v / v / v),
+    (V**-6, None, lambda u, v: -6 * (1 / v) ** 6 / v),
     (U**V, None, lambda u, v: np.where(u == 0, 0, u**v * np.log(np.where(u == 0, 1, u)))),
 ]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", FAR, ids=["quotient", "hypot", "arctan2", "tanh", "pow"])
+@pytest.mark.parametrize(
+    "case", FAR, ids=["quotient", "hypot", "arctan2", "tanh", "-2", "-6", "pow"]
+)
 def test_derivatives_are_right_at_very_large_and_small_values(case, dtype):
     symbol, *wanted = case
-    sizes = [1e-20, 1e-6, 0.3, 1.0, 12.0, 1e6, 1e20]
+    sizes = [1e-20, 1e-12, 1e-5, 0.3, 1.0, 12.0, 1e6, 1e20]
     if dtype is np.float64:
         sizes += [1e-200, 1e-170, 1e170, 1e200]
     sizes.append(0.0)
