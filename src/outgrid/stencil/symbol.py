@@ -154,7 +154,7 @@ class Symbol:
         return _apply("abs", self)
 
     def __pow__(self, exponent: "Operand") -> "Symbol":
-        """A product for whole numbers up to 8, its inverse below 0, a root for 0.5, else a power.
+        """A product for whole numbers up to 8, of inverses below 0, a root for 0.5, else a power.
 
         Powers of numbers below 0 are NaN unless the exponent is whole.
         """
@@ -163,10 +163,12 @@ class Symbol:
             return _apply("sqrt", self)
         if not power.is_integer() or not 1 <= abs(power) <= _LARGEST_POWER:
             return _apply("pow", self, exponent)
-        product: Symbol = self
+        # The inverse of a product has a gradient that is divided by its square, which may be 0.
+        factor = self if power > 0 else 1 / self
+        product = factor
         for _ in range(round(abs(power)) - 1):
-            product = product * self
-        return product if power > 0 else 1 / product
+            product = product * factor
+        return product
 
     def __rpow__(self, base: "Operand") -> "Symbol":
         return _apply("pow", base, self)

@@ -61,8 +61,11 @@ def test_arithmetic_builds_the_tree_as_written() -> None:
         (lambda u, *, k: +u * k, operation("mul", here, k)),
         (lambda u, *, k: k * u**2, operation("mul", k, operation("mul", here, here))),
         (lambda u, *, k: k * u**0.5, operation("mul", k, operation("sqrt", here))),
-        (lambda u, *, k: u**3.0 + k, operation("add", _cube(), k)),
-        (lambda u, *, k: k / u**-3, operation("div", k, operation("div", Constant(1.0), _cube()))),
+        (lambda u, *, k: u**3.0 + k, operation("add", _cube(here), k)),
+        (
+            lambda u, *, k: k / u**-3,
+            operation("div", k, _cube(operation("div", Constant(1.0), here))),
+        ),
         (lambda u, *, k: u**1.5 + k, operation("add", operation("pow", here, Constant(1.5)), k)),
         (lambda u, *, k: np.power(u, 9) * k, _times_k(operation("pow", here, Constant(9.0)))),
         (lambda u, *, k: u**k, operation("pow", here, k)),
@@ -80,9 +83,8 @@ def test_arithmetic_builds_the_tree_as_written() -> None:
         assert stencil(name="case")(function).trace(2).assignments[0].expression == tree, number
 
 
-def _cube():
-    u = Access("u", 0, (0, 0))
-    return operation("mul", operation("mul", u, u), u)
+def _cube(of):
+    return operation("mul", operation("mul", of, of), of)
 
 
 def _times_k(tree: Any) -> Operation:
