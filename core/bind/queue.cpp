@@ -51,11 +51,11 @@ std::vector<Unpacking> planes_of(const PlaneArray& array) {
   return planes;
 }
 
-// Rows, bytes of a vector, bytes of a row.
-using FoldingTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+// Rows, bytes of a vector, bytes of a row, bytes from row to row.
+using FoldingTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
 Folding folding_of(const FoldingTuple& given) {
-  return {std::get<0>(given), std::get<1>(given), std::get<2>(given)};
+  return {std::get<0>(given), std::get<1>(given), std::get<2>(given), std::get<3>(given)};
 }
 
 File::Mode mode_of(const std::string& mode) {
@@ -215,20 +215,22 @@ void bind_queue(nb::module_& module) {
   module.def(
       "fold",
       [](std::int64_t address, std::int64_t nbytes, std::int64_t rows, std::int64_t vector_bytes,
-         std::int64_t row_bytes) {
-        const Folding folding{rows, vector_bytes, row_bytes};
+         std::int64_t row_bytes, std::int64_t stride) {
+        const Folding folding{rows, vector_bytes, row_bytes, stride};
         folding.check();
-        folding.check_groups(nbytes);
+        folding.check_rows(nbytes);
         nb::gil_scoped_release release;
-        fold(reinterpret_cast<std::byte*>(address), nbytes, folding);
+        if (folding.folds())
+          fold(reinterpret_cast<std::byte*>(address), nbytes / row_bytes, folding);
       },
       nb::arg("address"), nb::arg("nbytes"), nb::arg("rows"), nb::arg("vector_bytes"),
-      nb::arg("row_bytes"));
+      nb::arg("row_bytes"), nb::arg("stride"));
   module.def(
       "unfold",
       [](std::int64_t from, std::int64_t begin, std::int64_t end, std::int64_t to,
-         std::int64_t rows, std::int64_t vector_bytes, std::int64_t row_bytes) {
-        const Folding folding{rows, vector_bytes, row_bytes};
+         std::int64_t rows, std::int64_t vector_bytes, std::int64_t row_bytes,
+         std::int64_t stride) {
+        const Folding folding{rows, vector_bytes, row_bytes, stride};
         folding.check();
         if (begin < 0 || end < begin) {
           throw std::invalid_argument("no bytes from " + std::to_string(begin) + " to " +
@@ -239,7 +241,7 @@ void bind_queue(nb::module_& module) {
                reinterpret_cast<std::byte*>(to), folding);
       },
       nb::arg("from_"), nb::arg("begin"), nb::arg("end"), nb::arg("to"), nb::arg("rows"),
-      nb::arg("vector_bytes"), nb::arg("row_bytes"));
+      nb::arg("vector_bytes"), nb::arg("row_bytes"), nb::arg("stride"));
 
   nb::class_<Completion>(module, "Completion")
       .def_ro("ticket", &Completion::ticket)
@@ -273,7 +275,7 @@ void bind_queue(nb::module_& module) {
       .def_ro("fold_seconds", &Statistics::fold_seconds);
 
   const QueueOptions defaults;
-  const FoldingTuple natural{1, 0, 0};
+  const FoldingTuple natural{1, 0, 0, 0};
   nb::class_<Queue>(module, "Queue")
       .def(nb::new_([](const std::string& engine, int depth, std::int64_t request_bytes,
                        std::int64_t staging_bytes) {

@@ -21,18 +21,18 @@ void copy_chunks(const std::byte* from, std::int64_t from_pitch, std::byte* to,
 
 // One group, from its rows to its vectors.
 template <std::size_t nbytes, int rows>
-void fold_group(const std::byte* from, std::byte* to, std::int64_t row_bytes) {
-  const std::int64_t vectors = row_bytes / static_cast<std::int64_t>(nbytes);
+void fold_group(const std::byte* from, std::byte* to, std::int64_t stride) {
+  const std::int64_t vectors = stride / static_cast<std::int64_t>(nbytes);
   for (std::int64_t v = 0; v < vectors; ++v, from += nbytes) {
-    for (int r = 0; r < rows; ++r, to += nbytes) std::memcpy(to, from + r * row_bytes, nbytes);
+    for (int r = 0; r < rows; ++r, to += nbytes) std::memcpy(to, from + r * stride, nbytes);
   }
 }
 
 void fold_any_group(const std::byte* from, std::byte* to, const Folding& folding) {
   const std::int64_t chunk = folding.chunk_bytes();
-  for (std::int64_t at = 0; at < folding.row_bytes; at += chunk) {
+  for (std::int64_t at = 0; at < folding.stride; at += chunk) {
     for (std::int64_t r = 0; r < folding.rows; ++r, to += chunk) {
-      std::memcpy(to, from + r * folding.row_bytes + at, static_cast<std::size_t>(chunk));
+      std::memcpy(to, from + r * folding.stride + at, static_cast<std::size_t>(chunk));
     }
   }
 }
@@ -40,14 +40,30 @@ void fold_any_group(const std::byte* from, std::byte* to, const Folding& folding
 void fold_group(const std::byte* from, std::byte* to, const Folding& folding) {
   const std::int64_t chunk = folding.chunk_bytes();
   if (folding.rows == 4 && chunk == 16) {
-    fold_group<16, 4>(from, to, folding.row_bytes);
+    fold_group<16, 4>(from, to, folding.stride);
   } else if (folding.rows == 2 && chunk == 32) {
-    fold_group<32, 2>(from, to, folding.row_bytes);
+    fold_group<32, 2>(from, to, folding.stride);
   } else if (folding.rows == 2 && chunk == 16) {
-    fold_group<16, 2>(from, to, folding.row_bytes);
+    fold_group<16, 2>(from, to, folding.stride);
   } else {
     fold_any_group(from, to, folding);
   }
+}
+
+// The first `count` rows of a group, and 0 in all that is beyond them.
+void copy_group(const std::byte* from, std::int64_t count, std::byte* to, const Folding& folding) {
+  const auto row = static_cast<std::size_t>(folding.row_bytes);
+  const auto gap = static_cast<std::size_t>(folding.stride) - row;
+  if (gap == 0) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * row);
+  } else {
+    for (std::int64_t r = 0; r < count; ++r) {
+      std::memcpy(to + r * folding.stride, from + r * folding.stride, row);
+      std::memset(to + r * folding.stride + row, 0, gap);
+    }
+  }
+  const std::int64_t end = count * folding.stride;
+  std::memset(to + end, 0, static_cast<std::size_t>(folding.group_bytes() - end));
 }
 
 // The bytes [begin, end) of a row whose chunks begin at `row`, every `pitch` bytes.
@@ -82,31 +98,31 @@ void Folding::check() const {
   constexpr std::int64_t kSmallestItem = 4;
   if (rows == 1) return;
   if (rows < 1 || vector_bytes <= 0 || vector_bytes % rows != 0 ||
-      chunk_bytes() % kSmallestItem != 0 || row_bytes <= 0 || row_bytes % chunk_bytes() != 0) {
+      chunk_bytes() % kSmallestItem != 0 || row_bytes <= 0 || row_bytes > stride ||
+      stride % chunk_bytes() != 0) {
     throw std::invalid_argument(
-        std::to_string(rows) + " rows of " + std::to_string(row_bytes) +
-        " bytes cannot share vectors of " + std::to_string(vector_bytes) +
-        ": each has an equal part of a vector, a multiple of 4 bytes, and a row is whole such "
-        "parts");
+        std::to_string(rows) + " rows of " + std::to_string(row_bytes) + " bytes, " +
+        std::to_string(stride) + " from row to row, cannot share vectors of " +
+        std::to_string(vector_bytes) +
+        ": each has an equal part of a vector, a multiple of 4 bytes, and such parts fill the "
+        "bytes from row to row");
   }
 }
 
-void Folding::check_groups(std::int64_t nbytes) const {
-  if (nbytes >= 0 && (!folds() || nbytes % group_bytes() == 0)) return;
-  throw std::invalid_argument(std::to_string(nbytes) + " bytes are no whole groups of " +
-                              std::to_string(rows) + " rows of " + std::to_string(row_bytes) +
-                              " bytes");
+void Folding::check_rows(std::int64_t nbytes) const {
+  if (nbytes >= 0 && (!folds() || nbytes % row_bytes == 0)) return;
+  throw std::invalid_argument(std::to_string(nbytes) + " bytes are no whole rows of " +
+                              std::to_string(row_bytes));
 }
 
-void fold(std::byte* data, std::int64_t nbytes, const Folding& folding) {
+void fold(std::byte* data, std::int64_t count, const Folding& folding) {
   if (!folding.folds()) return;
   // One group is small enough to stay in a cache while it is copied twice.
   thread_local std::vector<std::byte> group;
-  const std::int64_t group_bytes = folding.group_bytes();
-  group.resize(static_cast<std::size_t>(group_bytes));
-  for (std::int64_t at = 0; at < nbytes; at += group_bytes) {
-    std::memcpy(group.data(), data + at, group.size());
-    fold_group(group.data(), data + at, folding);
+  group.resize(static_cast<std::size_t>(folding.group_bytes()));
+  for (; count > 0; count -= folding.rows, data += folding.group_bytes()) {
+    copy_group(data, std::min(count, folding.rows), group.data(), folding);
+    fold_group(group.data(), data, folding);
   }
 }
 

@@ -80,7 +80,7 @@ std::int64_t place(std::vector<Segment>& segments, std::int64_t row_bytes) {
   return position;
 }
 
-// Checks that what a transfer of folded rows moves is whole groups of them.
+// Checks that what a transfer of folded rows moves is whole rows.
 void check_folding(const Folding& folding, const std::vector<Segment>& segments,
                    const std::vector<Unpacking>& planes, std::int64_t row_bytes) {
   folding.check();
@@ -92,16 +92,29 @@ void check_folding(const Folding& folding, const std::vector<Segment>& segments,
   }
   for (const Unpacking& each : planes) {
     const Plane& plane = each.plane;
-    if (plane.stride != folding.row_bytes || plane.row_bytes != folding.row_bytes) {
+    if (plane.stride != folding.stride || plane.row_bytes != folding.row_bytes) {
       throw std::invalid_argument("a plane of rows of " + std::to_string(plane.row_bytes) +
                                   " bytes, " + std::to_string(plane.stride) +
                                   " apart, cannot have its rows of " +
-                                  std::to_string(folding.row_bytes) + " bytes folded");
+                                  std::to_string(folding.row_bytes) + " bytes, " +
+                                  std::to_string(folding.stride) + " apart, folded");
     }
-    folding.check_groups(plane.rows * plane.row_bytes);
   }
   if (!planes.empty()) return;  // the segments are those of packed bytes
-  for (const Segment& segment : segments) folding.check_groups(segment.nbytes);
+  for (const Segment& segment : segments) folding.check_rows(segment.nbytes);
+}
+
+// The rows of segments that are read before they are folded, each to where it is then.
+std::vector<Segment> rows_of(const std::vector<Segment>& segments, const Folding& folding) {
+  std::vector<Segment> rows;
+  for (const Segment& segment : segments) {
+    for (std::int64_t row = 0; row < segment.nbytes / folding.row_bytes; ++row) {
+      const std::int64_t before = row * folding.row_bytes;
+      rows.push_back({segment.offset + before, segment.address + row * folding.stride,
+                      folding.row_bytes, segment.position + before});
+    }
+  }
+  return rows;
 }
 
 // The segments of each part of a striped file, at offsets within the part.
@@ -176,14 +189,18 @@ struct Queue::Ticket {
     }
   }
 
-  // Sums up the rows of whole groups, if that is wanted, and folds them.
-  void sum_and_fold(std::byte* data, std::int64_t nbytes, std::int64_t position) {
-    if (row_bytes == 0) return fold(data, nbytes, folding);
-    for (std::int64_t at = 0; at < nbytes; at += folding.group_bytes()) {
-      for (std::int64_t r = 0; r < folding.rows; ++r) {
-        sum((position + at) / row_bytes + r, data + at + r * row_bytes);
+  // Folds the rows of a segment, and sums them up before if that is wanted, group by group.
+  void sum_and_fold(const Segment& segment) {
+    auto* data = reinterpret_cast<std::byte*>(segment.address);
+    std::int64_t row = segment.position / folding.row_bytes;
+    for (std::int64_t left = segment.nbytes / folding.row_bytes; left > 0; left -= folding.rows) {
+      const std::int64_t count = std::min(left, folding.rows);
+      for (std::int64_t r = 0; r < count && row_bytes > 0; ++r) {
+        sum(row + r, data + r * folding.stride);
       }
-      fold(data + at, folding.group_bytes(), folding);
+      fold(data, count, folding);
+      data += folding.group_bytes();
+      row += count;
     }
   }
 
@@ -368,10 +385,13 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
   ticket->kind = kind;
   ticket->folding = folding;
   const bool unfolds = ticket->unfolds();
+  const bool in_rows = planes.empty() && ticket->folds() && folding.has_gaps();
+  const std::vector<Segment> rows = in_rows ? rows_of(segments, folding) : std::vector<Segment>{};
+  const std::vector<Segment>& moved = in_rows ? rows : segments;
   if (file.parts.size() == 1) {
-    ticket->strands.push_back(strand(kind, file.parts.front(), segments, unfolds));
+    ticket->strands.push_back(strand(kind, file.parts.front(), moved, unfolds));
   } else {
-    const auto dealt = deal(segments, file.stripe_bytes, file.parts.size());
+    const auto dealt = deal(moved, file.stripe_bytes, file.parts.size());
     for (std::size_t part = 0; part < dealt.size(); ++part) {
       ticket->strands.push_back(strand(kind, file.parts[part], dealt[part], unfolds));
     }
@@ -774,11 +794,11 @@ void Queue::rearrange(std::unique_ptr<Ticket> ticket) {
     const std::int64_t nbytes = each.plane.rows * each.plane.row_bytes;
     done.unpacked_bytes += nbytes;
     if (!ticket->folds()) continue;
-    fold(each.plane.data, nbytes, ticket->folding);
+    fold(each.plane.data, each.plane.rows, ticket->folding);
     done.folded_bytes += nbytes;
   }
   for (const Segment& each : ticket->segments) {
-    ticket->sum_and_fold(reinterpret_cast<std::byte*>(each.address), each.nbytes, each.position);
+    ticket->sum_and_fold(each);
     done.folded_bytes += each.nbytes;
   }
   const double seconds = processor_seconds() - begin;

@@ -102,8 +102,8 @@ class Queue {
 
   // Segments are sorted by offset and do not overlap in the file. With `row_bytes` above 0, of
   // which their lengths are multiples, the completion carries the checksums of their rows. With a
-  // `folding` that folds, each is whole groups, which lie folded in memory, and natural in the
-  // file; rows that are summed up are those that are folded.
+  // `folding` that folds, each is rows from the first of a group on, which lie folded in memory,
+  // and natural in the file; rows that are summed up are those that are folded.
   std::int64_t read(const Striped& file, std::vector<Segment> segments, std::int64_t row_bytes = 0,
                     const Folding& folding = {});
   // The same of packed planes, which are unpacked when all of them have come.

@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-_FoldedRows: TypeAlias = tuple[int, int, int]  # rows of a group, bytes of a vector and of a row
+# Rows of a group, bytes of a vector, of a row and from row to row.
+_FoldedRows: TypeAlias = tuple[int, int, int, int]
 
 BLOCK_BYTES: int
 TEAM_ADDRESS: int
@@ -30,7 +31,9 @@ def unpack(
     stride: int,
     item_bytes: int,
 ) -> bool: ...
-def fold(address: int, nbytes: int, rows: int, vector_bytes: int, row_bytes: int) -> None: ...
+def fold(
+    address: int, nbytes: int, rows: int, vector_bytes: int, row_bytes: int, stride: int
+) -> None: ...
 def unfold(
     from_: int,
     begin: int,
@@ -39,6 +42,7 @@ def unfold(
     rows: int,
     vector_bytes: int,
     row_bytes: int,
+    stride: int,
 ) -> None: ...
 
 class Buffer:

@@ -16,7 +16,6 @@ from outgrid.comm import Comm
 from outgrid.config import AUTO, RunOptions
 from outgrid.errors import InfeasiblePlan, UsageError
 from outgrid.folding import Folding
-from outgrid.lines import format_extents
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import rates
@@ -27,9 +26,7 @@ from outgrid.runs.places import is_spread
 from outgrid.schemes import DEFAULT, SCHEMES
 from outgrid.stencil.folded import (
     folding_of,
-    whole_shape,
     why_not_folded,
-    why_shape_not_folded,
 )
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputable
@@ -278,7 +275,7 @@ class Folds(msgspec.Struct, frozen=True):
         if reason := self._why_not(problem, how, durable):
             if asked == "always":
                 raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
-            return Settled(problem, self._told_of_shape(problem, reason))
+            return Settled(problem)
         other, far = problem.folding(how), problem.stencil.radius[1] >= WORTH_FOLDING
         if asked == "always":
             return Settled(other)
@@ -288,19 +285,6 @@ class Folds(msgspec.Struct, frozen=True):
                 if far or chosen.schedule.resident:
                     return Settled(other)
         return Settled(problem)
-
-    def _told_of_shape(self, problem: Problem, reason: str) -> tuple[str, ...]:
-        """On which grid rows would be folded, where nothing but the ``reason`` hinders it."""
-        vector_bytes = self.by.vector_bytes
-        if not vector_bytes or reason != why_shape_not_folded(problem, vector_bytes):
-            return ()
-        if problem.stencil.radius[1] < WORTH_FOLDING:
-            return ()
-        larger = whole_shape(problem, vector_bytes)
-        return (
-            f"rows are not folded, by which updates would be faster: {reason}; those of a grid of "
-            f"{format_extents(larger)} are",
-        )
 
     def _why_not(self, problem: Problem, how: Folding | None, durable: Durable | None) -> str:
         """Why rows cannot be folded, in words; empty where they can."""
@@ -319,8 +303,7 @@ class Folds(msgspec.Struct, frozen=True):
         if not vector_bytes:
             return "kernels compute with vectors of less than 32 bytes here"
         if how is None:
-            reason = why_not_folded(problem) or why_shape_not_folded(problem, vector_bytes)
-            return reason or "it reads less than two rows beyond a cell"
+            return why_not_folded(problem) or "it reads less than two rows beyond a cell"
         if (options.strip_rows or 0) % how.rows:
             return f"strips of {options.strip_rows} rows are not whole groups of {how.rows}"
         return ""

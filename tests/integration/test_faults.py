@@ -346,15 +346,16 @@ import sys
 import numpy as np
 from outgrid import native
 
-rows, chunk, row_bytes = 4, 16, 9920
-folding = rows, rows * chunk, row_bytes
-values = np.random.default_rng(0).integers(0, 256, (120, row_bytes), np.uint8)
-groups = values.reshape(-1, rows, row_bytes // chunk, chunk)
+rows, chunk, stride, (count, row_bytes) = 4, 16, 9920, map(int, sys.argv[3:])
+folding = rows, rows * chunk, row_bytes, stride
+values = np.random.default_rng(0).integers(0, 256, (count, row_bytes), np.uint8)
+filled = np.pad(values, ((0, -count % rows), (0, stride - row_bytes)))
+groups = filled.reshape(-1, rows, stride // chunk, chunk)
 memory = groups.transpose(0, 2, 1, 3).copy()
 kept = memory.copy()
 queue = native.Queue("threads", 2, 1 << 16, 1 << 18)
 file = native.File(sys.argv[1], "create", sys.argv[2] == "direct")
-segments = np.array([(1000, memory.ctypes.data, memory.nbytes)], np.int64)
+segments = np.array([(1000, memory.ctypes.data, values.nbytes)], np.int64)
 queue.submit_write(file, segments, row_bytes, folding)
 (written,) = queue.wait()
 assert (memory == kept).all()
@@ -372,9 +373,10 @@ queue.close()
 @pytest.mark.parametrize("way", ["direct", "buffered"])
 @pytest.mark.parametrize("call", ["read", "write"])
 @pytest.mark.parametrize("kind", ["short:0", f"{errno.EINTR}:3:4", f"{errno.EAGAIN}:3:4"])
-def test_folded_rows_that_move_in_several_calls_are_whole(tmp_path, shim, way, call, kind):
+@pytest.mark.parametrize("shape", [("120", "9920"), ("119", "9908")])
+def test_folded_rows_that_move_in_several_calls_are_whole(tmp_path, shim, way, call, kind, shape):
     subprocess.run(
-        [sys.executable, "-c", FOLDED, tmp_path / "a", way],
+        [sys.executable, "-c", FOLDED, tmp_path / "a", way, *shape],
         env=os.environ | {"LD_PRELOAD": str(shim), "OUTGRID_FAULT": f"{call}:{kind}"},
         check=True,
     )

@@ -61,8 +61,8 @@ def folded_problems(draw, rules=RULES, most_steps=9):
     columns = 64 // np.dtype(dtype).itemsize
     shape = (
         draw(st.integers(13, 40)),
-        4 * draw(st.integers(4, 12)),
-        columns * draw(st.integers(2, 6)),
+        draw(st.integers(13, 50) | st.sampled_from([16, 32, 48])),
+        draw(st.integers(13, 99) | st.sampled_from([2 * columns, 6 * columns])),
     )
     steps = draw(st.integers(1, most_steps))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -159,15 +159,13 @@ def test_edges_of_tiles_lie_between_folded_rows(problem, levels):
     ("rule", "change", "reason"),
     [
         ("heat7", {}, "less than two rows"),
-        ("wave:8", {"shape": (20, 33, 32)}, "33 rows are not whole groups of 2"),
-        ("wave:8", {"shape": (20, 32, 36)}, "36 cells are not whole lines"),
         ("wave:8", {"boundary": {"y": "periodic", "x": "frozen", "z": "frozen"}}, "faces of y"),
         ("wave:8", {"boundary": {"x": "mirror", "y": "frozen", "z": "frozen"}}, "faces of x"),
         ("wave:8", {"dtypes": {"c": "float16"}}, "other types"),
     ],
 )
 def test_what_cannot_be_folded_is_told(tmp_path, rule, change, reason):
-    shape = change.get("shape", (20, 32, 32))
+    shape = (20, 32, 32)
     dtypes = change.get("dtypes", {})
     initial = {"u": 1.0} if rule == "heat7" else {"u": 1.0, "c": 0.1}
     around = change.get("boundary", "frozen")
@@ -178,10 +176,6 @@ def test_what_cannot_be_folded_is_told(tmp_path, rule, change, reason):
         pipeline.run(problem, options)
     told = pipeline.run(problem, RunOptions.of(memory="1GiB", out=tmp_path / "out")).record.plan
     assert told.folded is None
-    hints = [note for note in told.notes if "rows are not folded" in note]
-    assert len(hints) == ("shape" in change)
-    grids = f"a grid of 20 x {33 + -33 % MOST} x 32 are", "a grid of 20 x 32 x 48 are"
-    assert all(any(grid in hint for grid in grids) for hint in hints)
 
 
 def test_two_dimensions_have_one_row_for_a_plane():
@@ -218,24 +212,25 @@ def test_strips_are_whole_folded_rows(tmp_path):
     assert pipeline.plan(problem, other).folded is None
 
 
+@pytest.mark.parametrize("shape", [(24, 32, 48), (24, 33, 50)])
 @pytest.mark.parametrize("fold", ["never", "always"])
-def test_the_first_value_that_is_not_finite_is_found_where_it_is(tmp_path, fold):
-    values = np.full((24, 32, 48), 1e-3, np.float32)
-    values[11, 17, 29] = 3e38
+def test_the_first_value_that_is_not_finite_is_found_where_it_is(tmp_path, fold, shape):
+    values = np.full(shape, 1e-3, np.float32)
+    values[11, 17, shape[2] - 9] = 3e38
     problem = og.Problem("wave:8", values.shape, "float32", 6, initial={"u": values, "c": 3.0})
     options = RunOptions.of(memory="1GiB", out=tmp_path / "out", fold=fold, depth=4)
     with pytest.raises(ExecutionError) as caught:
         pipeline.run(problem, options)
-    told[fold] = str(caught.value).replace(str(tmp_path), "")
-    assert len({*told.values()}) == 1
+    told[shape, fold] = str(caught.value).replace(str(tmp_path), "")
+    assert len({text for (of, _), text in told.items() if of == shape}) == 1
 
 
-told = {}  # by how rows lie
+told = {}  # by the grid and how rows lie
 
 
 @pytest.mark.parametrize("before", ["never", "always"])
 def test_a_run_goes_on_however_its_rows_lay(tmp_path, before):
-    shape = (64, 32, 32)
+    shape = (64, 31, 45)
     values = {"u": "sin(3 * x + y * z)", "c": "0.1 + 0.01 * cos(x)"}
     problem = og.Problem("wave:8", shape, "float32", 12, initial=values)
     rest = {"memory": "1GiB", "tier": "direct", "depth": 3, "slab_planes": 4}
@@ -251,7 +246,7 @@ def test_a_run_goes_on_however_its_rows_lay(tmp_path, before):
 
 @pytest.mark.parametrize(
     ("order", "shape", "width"),
-    [(4, (52, 50, 64), 7), (8, (60, 44, 96), 10)],
+    [(4, (52, 51, 61), 7), (8, (60, 44, 96), 10), (8, (60, 46, 93), 10)],
 )
 @pytest.mark.parametrize(
     "way",

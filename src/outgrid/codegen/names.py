@@ -82,8 +82,8 @@ class Names:
         self.radius = stencil.radius
         self.folded = stencil.folded
         self.row_unit = row_unit(stencil)
-        # Whether folded rows share vectors with fixed ones.
-        self.ragged = stencil.ndim == 3 and any(n % self.row_unit for n in self.edges.layers[1])
+        # Folded rows may share vectors with fixed ones, and with none beyond the last row.
+        self.ragged = self.folded is not None
         self.uniform = self._uniform_nodes()
         used = {node.name for node in self._nodes() if isinstance(node, Operation)}
         self.elementary = bool(used & ELEMENTARY)

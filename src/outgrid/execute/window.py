@@ -177,8 +177,13 @@ class Window(Rings):
         Of all its planes, or of those ``which`` of them. Of folded rows they are copies.
         """
         addresses, folded = self.addresses(move)[which].tolist(), self._plan.folded
-        rows = (self._rows(move.field, move.ring, at, len(move.rows)) for at in addresses)
-        return [part if folded is None else unfolded(part, folded) for part in rows]
+        count, columns = len(move.rows), self._plan.schedule.shape[-1]
+        unit = 1 if folded is None else folded.rows
+        held = -(-count // unit) * unit
+        rows = (self._rows(move.field, move.ring, at, held) for at in addresses)
+        if folded is not None:
+            rows = (unfolded(part, folded) for part in rows)
+        return [part[:count, :columns] for part in rows]
 
     def some_set(self, move: Move) -> NDArray[np.bool_]:
         """Of each plane of ``move``, whether one of a few values in it is not +0."""
@@ -198,12 +203,13 @@ class Window(Rings):
         """All slots of a ring as arrays on the window's own memory, rows as they lie there."""
         ring = self._rings[field, index]
         addresses = self._tables[field, index][: ring.planes].tolist()
-        return [self._rows(field, index, at, self._plan.layout.window_rows) for at in addresses]
+        rows, columns = self._plan.layout.window_rows, self._plan.schedule.shape[-1]
+        return [self._rows(field, index, at, rows)[:, :columns] for at in addresses]
 
     def _rows(self, field: str, index: int, address: int, rows: int) -> np.ndarray:
         (buffer, dtype), columns = self._memory[field, index], self._plan.columns
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
-        return cells.reshape(rows, columns)[:, : self._plan.schedule.shape[-1]]
+        return cells.reshape(rows, columns)
 
     def fill(self, noise: np.random.Generator, zero: Container[str] = ()) -> None:
         """Set all cells to numbers in [0, 1), the same block of them again and again.

@@ -39,29 +39,32 @@ def layout(
     apart: Mapping[str, str] | None = None,
     in_pieces: bool = False,
     lines: bool = False,
+    row_unit: int = 1,
 ) -> Layout:
     """Rows on whole cache lines, planes on whole sectors where the file allows both.
 
     A plane that fills whole 4 KiB blocks, with rows on whole cache lines, is moved by direct I/O
     straight between file and window. Any other shape is staged: its rows are padded in the window
     and pass through a bounce buffer. Strips begin at any row: theirs must fill whole blocks. The
-    window holds ``window_rows`` rows of a plane, all of them if left out; blocks of a circle may
-    hold more, and then all come ``in_pieces``, as the rows of a transposed grid do. Planes that may
-    begin on any of the ``lines`` of the caches are copied on their way to a disk that writes from
-    whole sectors.
+    window holds ``window_rows`` rows of a plane, all of them if left out, in whole groups of
+    ``row_unit``; blocks of a circle may hold more, and then all come ``in_pieces``, as the rows of
+    a transposed grid do. Planes that may begin on any of the ``lines`` of the caches are copied on
+    their way to a disk that writes from whole sectors.
 
     All fields have as many cells from row to row as one of ``dtype``: ``apart``, the types of those
     that are kept in another, have rows of whole vectors, if not of whole lines.
     """
     rows = shape[1] if len(shape) == 3 else 1
     held = rows if window_rows is None else window_rows
+    whole = held == rows
+    held = -(-held // row_unit) * row_unit
     line = LINE_BYTES // ITEM_BYTES[dtype]
     columns = -(-shape[-1] // line) * line
 
     def sizes(item: int) -> tuple[int, int, int, bool]:
         """Bytes of a row, from row to row and from plane to plane; whether these are staged."""
         row_bytes, stride = shape[-1] * item, columns * item
-        moved_bytes = rows * row_bytes if held == rows and not in_pieces else row_bytes
+        moved_bytes = rows * row_bytes if whole and not in_pieces else row_bytes
         staged = row_bytes != stride or moved_bytes % BLOCK_BYTES != 0
         # Of staged rows most go straight if they are whole sectors, in the file and in memory.
         straight = not staged or (row_bytes == stride and row_bytes % SECTOR_BYTES == 0)

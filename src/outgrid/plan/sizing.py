@@ -16,7 +16,7 @@ from outgrid.plan.presence import row_bands
 from outgrid.plan.schedule.axis import Axis
 from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
-from outgrid.plan.schedule.lifetime import dependences, ring_count
+from outgrid.plan.schedule.lifetime import dependences, ring_count, row_unit
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.pitch import TURNAROUND_SLABS, pitch_planes, without_overlap
 from outgrid.plan.schedule.rings import Bands
@@ -140,7 +140,8 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
         in_pieces, lines = self.problem.in_rows_of_files, self.on_lines(resident)
-        return layout(*given, in_pieces=in_pieces, lines=lines)
+        unit = row_unit(self.problem.stencil)
+        return layout(*given, in_pieces=in_pieces, lines=lines, row_unit=unit)
 
     def on_lines(self, resident: bool) -> bool:
         """Whether planes begin at lines of the caches, and not at sectors.

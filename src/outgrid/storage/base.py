@@ -48,12 +48,13 @@ def other_planes(parts: Iterable[range], count: int) -> tuple[range, ...]:
     return tuple(planes for planes in between if planes)
 
 
-FoldedRows = tuple[int, int, int]
-"""Rows of a group, bytes of a vector, bytes of a row, as the compiled module has them."""
+FoldedRows = tuple[int, int, int, int]
+"""Rows of a group, bytes of a vector, bytes of a row and from row to row, as the compiled module
+has them."""
 
-NATURAL: FoldedRows = (1, 0, 0)  # row after row
+NATURAL: FoldedRows = (1, 0, 0, 0)  # row after row
 
-FOLDED_ROW_BYTES = 64  # of which rows that are folded are multiples
+FOLDED_ROW_BYTES = 64  # of which rows that are folded are multiples, from row to row
 ZEROES_BYTES = 2 << 20  # that rows of +0 are written from
 
 
@@ -98,31 +99,32 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
         if kept is not None:
             ends = ((part.start - skipped, part.stop - skipped) for part in kept)
             kept = tuple(range(max(0, a), min(b, count)) for a, b in ends if b > 0 and a < count)
+        if self.folding is not None and skipped % self.folding.rows:
+            raise ValueError(f"row {skipped} is within a group of {self.folding.rows}")
         addresses = self.addresses + skipped * self.row_stride_bytes
         return replace(self, addresses=addresses, kept=kept)
 
     def folded(self, rows: range, row_bytes: int) -> FoldedRows:
-        """How `rows` of so many bytes lie here. Raises ValueError where they cannot lie so."""
-        folding = self.folding
+        """How ``rows`` of so many bytes lie here. Raises ValueError where they cannot lie so.
+
+        They begin with a group of folded rows, and end with one or with the last row of the grid:
+        memory of the last group that is beyond them is written over when they are got.
+        """
+        folding, stride = self.folding, self.row_stride_bytes
         if folding is None:
             return NATURAL
-        if row_bytes != self.row_stride_bytes:
+        if stride % FOLDED_ROW_BYTES or stride % (folding.vector_bytes // folding.rows):
             raise ValueError(
-                f"folded rows of {row_bytes} bytes have no gaps between them, not a stride of "
-                f"{self.row_stride_bytes}"
-            )
-        if row_bytes % FOLDED_ROW_BYTES or row_bytes % (folding.vector_bytes // folding.rows):
-            raise ValueError(
-                f"rows of {row_bytes} bytes cannot be folded: they are no multiple of "
+                f"rows cannot be folded with a stride of {stride}: it is no multiple of "
                 f"{FOLDED_ROW_BYTES} bytes and of a part in {folding.rows} of a vector of "
                 f"{folding.vector_bytes}"
             )
-        if rows.start % folding.rows or len(rows) % folding.rows:
+        if rows and rows.start % folding.rows:
             raise ValueError(
-                f"rows {rows.start}..{rows.stop} are no whole groups of {folding.rows} that are "
-                "folded"
+                f"rows {rows.start}..{rows.stop} do not begin with a group of {folding.rows} that "
+                "are folded"
             )
-        return folding.rows, folding.vector_bytes, row_bytes
+        return folding.rows, folding.vector_bytes, row_bytes, stride
 
     def require_natural(self, name: str) -> None:
         """Raise ValueError where rows are folded, for the store of that name, which cannot."""
@@ -240,17 +242,17 @@ class Layout(msgspec.Struct, frozen=True):
     def segments(self, planes: range, rows: range, memory: Planes) -> NDArray[np.int64]:
         """The contiguous pieces of a region, int64 of shape (n, 3): position, address, bytes.
 
-        Pieces are sorted by position: one per plane where its rows are contiguous in memory, else
-        one per row. Raises ValueError for a region outside the field, or that cannot lie folded as
-        the memory asks for.
+        Pieces are sorted by position: one per plane where its rows are contiguous in memory, or lie
+        folded there, else one per row. Raises ValueError for a region outside the field, or that
+        cannot lie folded as the memory asks for.
         """
         self._check(planes, rows, memory)
-        memory.folded(rows, self.row_bytes)
+        folds = memory.folded(rows, self.row_bytes) != NATURAL
         starts = self.data_offset + self.plane_bytes * np.arange(
             planes.start, planes.stop, dtype=np.int64
         )
         starts += rows.start * self.row_bytes
-        if memory.row_stride_bytes == self.row_bytes or len(rows) == 1:
+        if memory.row_stride_bytes == self.row_bytes or len(rows) == 1 or folds:
             pieces = np.empty((len(planes), 3), np.int64)
             pieces[:, 0] = starts
             pieces[:, 1] = memory.addresses
@@ -270,7 +272,8 @@ class Layout(msgspec.Struct, frozen=True):
         has a page of 4 KiB for every few rows.
         """
         whole = self.segments(planes, rows, memory)
-        most = ZEROES_BYTES // self.row_bytes
+        unit = memory.folding.rows if memory.folding is not None else 1
+        most = ZEROES_BYTES // max(self.row_bytes, memory.row_stride_bytes) // unit * unit
         if memory.kept is None or not most or len(whole) != len(planes):
             return whole
         parts = [(part, True) for part in memory.kept]
@@ -282,7 +285,8 @@ class Layout(msgspec.Struct, frozen=True):
         for number, (part, kept) in enumerate(parts):
             offset_bytes = part.start * self.row_bytes
             pieces[:, number, 0] = whole[:, 0] + offset_bytes
-            pieces[:, number, 1] = whole[:, 1] + offset_bytes if kept else _zeroes().address
+            ahead = part.start * memory.row_stride_bytes
+            pieces[:, number, 1] = whole[:, 1] + ahead if kept else _zeroes().address
             pieces[:, number, 2] = len(part) * self.row_bytes
         return pieces.reshape(-1, 3)
 

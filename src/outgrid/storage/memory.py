@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outgrid.native import Buffer, as_array, fold, unfold
-from outgrid.storage.base import LaidOut, Layout, NewField, Planes
+from outgrid.storage.base import NATURAL, LaidOut, Layout, NewField, Planes
 from outgrid.storage.transfers import Transfers
 
 __all__ = ["MemoryStore", "create"]
@@ -49,16 +49,18 @@ class MemoryStore(LaidOut):
 
     def _copy(self, planes: range, rows: range, memory: Planes, get: bool) -> int:
         segments = self._layout.segments(planes, rows, memory)
-        folding = memory.folded(rows, self.row_bytes)
+        folding, stride = memory.folded(rows, self.row_bytes), memory.row_stride_bytes
+        folds = folding != NATURAL
 
         def copy(_: object = memory.owner) -> int:  # which lives until then
             for stored, address, nbytes in segments.tolist():
-                if get:
-                    ctypes.memmove(address, stored, nbytes)
-                    if memory.folding is not None:
-                        fold(address, nbytes, *folding)
-                else:
+                if not get:
                     unfold(address, 0, nbytes, stored, *folding)
+                    continue
+                each = self.row_bytes if folds and stride != self.row_bytes else nbytes
+                for row in range(nbytes // each if each else 0):
+                    ctypes.memmove(address + row * stride, stored + row * each, each)
+                fold(address, nbytes, *folding)
             return int(segments[:, 2].sum())
 
         return self._transfers.call(copy)

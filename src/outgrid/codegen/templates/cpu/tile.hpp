@@ -8,10 +8,18 @@
 namespace {
 
 // Rows [y0, y1) and columns [x0, x1) of a plane; x0 and x1 are multiples of kLanes, or the end.
-// Where rows are folded all of these lie between whole vectors.
+// Where rows are folded all of these lie between whole vectors, or are the end.
 struct Tile {
   int64_t y0, y1, x0, x1;
 };
+
+// The first cell of a tile in the rows that begin with the first of them, and how many there are
+// from it to the end of its last column: of folded rows whole vectors.
+OG_INLINE int64_t begin_of(const Tile& c) { return c.x0 * kFold; }
+OG_INLINE int64_t count_of(const Tile& c) {
+  if constexpr (kFold == 1) return c.x1 - c.x0;
+  return ((c.x1 + kAcross - 1) / kAcross * kAcross - c.x0) * kFold;
+}
 
 // How rows meet the caches. While they are updated, what the same rows will be the first to read in
 // the next step of the front, so many planes `ahead`, is fetched (0: nothing is), and rows as far
@@ -26,8 +34,8 @@ struct Way {
 template <class Cell>
 OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
   for (int64_t y = c.y0; y < c.y1; y += kFold) {
-    const int64_t at = y * stride + c.x0 * kFold;
-    std::memcpy(to + at, from + at, static_cast<size_t>((c.x1 - c.x0) * kFold) * sizeof(Cell));
+    const int64_t at = y * stride + begin_of(c);
+    std::memcpy(to + at, from + at, static_cast<size_t>(count_of(c)) * sizeof(Cell));
   }
 }
 
@@ -35,8 +43,7 @@ OG_INLINE void keep(Cell* to, const Cell* from, int64_t stride, const Tile& c) {
 template <class Cell>
 OG_INLINE void clear(Cell* to, int64_t stride, const Tile& c) {
   for (int64_t y = c.y0; y < c.y1; y += kFold) {
-    std::memset(to + y * stride + c.x0 * kFold, 0,
-                static_cast<size_t>((c.x1 - c.x0) * kFold) * sizeof(Cell));
+    std::memset(to + y * stride + begin_of(c), 0, static_cast<size_t>(count_of(c)) * sizeof(Cell));
   }
 }
 

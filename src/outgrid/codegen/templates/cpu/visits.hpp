@@ -62,10 +62,10 @@ template <class Cell>
 OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
   V a{}, b{}, d{}, e{};  // chains that do not wait for each other
   Real rest = 0;
-  const int64_t end = c.x1 * kFold;
+  const int64_t end = begin_of(c) + count_of(c);
   for (int64_t y = c.y0; y < c.y1; y += kFold) {
     const Cell* row = plane + y * stride;
-    int64_t x = c.x0 * kFold;
+    int64_t x = begin_of(c);
     for (; x + 4 * kLanes <= end; x += 4 * kLanes) {
       const V va = load(row + x), vb = load(row + x + kLanes);
       const V vd = load(row + x + 2 * kLanes), ve = load(row + x + 3 * kLanes);
