@@ -614,7 +614,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             'beyond a cell or more: `"always"` fails where the problem or the processor does not '
             "allow them",
             '`"auto"`: where they make a run faster, on processors with AVX-512 or AVX2',
-            values={"always": (SLABS, HOST, ALONE)},
+            values={"always": (SLABS, HOST)},
         ),
     ] = AUTO
     pin: Annotated[

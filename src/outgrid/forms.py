@@ -277,14 +277,19 @@ class Folds(msgspec.Struct, frozen=True):
                 raise UsageError(f"fold = 'always' is not for this run: {reason}; leave it out")
             return Settled(problem)
         other, far = problem.folding(how), problem.stencil.radius[1] >= WORTH_FOLDING
-        if asked == "always":
+        if asked == "always" and not self.by.shared:
             return Settled(other)
-        if far or not Sizing(problem).on_lines(resident=True):
-            with suppress(InfeasiblePlan):
-                chosen = self.by.chosen(other, *self.by.rates_of(other))
-                if far or chosen.schedule.resident:
-                    return Settled(other)
-        return Settled(problem)
+        if not (far or asked == "always" or not Sizing(problem).on_lines(resident=True)):
+            return Settled(problem)
+        resident = whole = False
+        rates = self.by.rates_of(other)
+        with suppress(InfeasiblePlan):
+            schedule = self.by.chosen(other, *rates).schedule
+            resident, whole = schedule.resident, len(schedule.domain.subgrid.bounds[1]) == 2
+        if asked == "always" and not whole:
+            raise UsageError("fold = 'always' is not for ranks that share planes; leave it out")
+        folds = whole and (far or resident or asked == "always")
+        return Settled(other if all(self.by.comm.share(folds)) else problem)
 
     def _why_not(self, problem: Problem, how: Folding | None, durable: Durable | None) -> str:
         """Why rows cannot be folded, in words; empty where they can."""
@@ -292,8 +297,10 @@ class Folds(msgspec.Struct, frozen=True):
         if options.fold == "never":
             return "it is not wanted"
         tiers = (AUTO, "direct", "memory")
-        if self.by.shared or options.device != "cpu" or options.tier not in tiers:
-            return "rows are folded in windows of one process, in front of files"
+        if options.device != "cpu" or options.tier not in tiers:
+            return "rows are folded in windows of processors, in front of files"
+        if options.row_cuts:
+            return "ranks that share planes do not begin with folded rows"
         if SCHEMES[options.scheme or DEFAULT.name].blocks or options.in_place:
             return "rows of blocks, and of rings in files, are not folded"
         if problem.in_rows_of_files:

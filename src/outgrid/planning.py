@@ -124,6 +124,8 @@ class Planning(msgspec.Struct, frozen=True):
         least, scratch = least_of(machine, sharing.comm), sharing.scratch()
         options, alone = sharing.options, sharing.alone
         given = options, least, sharing.comm, not alone, scratch, begin
+        alike = len({*sharing.comm.share(vector_bytes)}) == 1
+        vector_bytes = vector_bytes if alike else 0
         return cls(*given, shares=shares, copied=copied, vector_bytes=vector_bytes)
 
     @property

@@ -10,7 +10,9 @@ import pytest
 
 import outgrid as og
 from outgrid import pipeline
+from outgrid.build.compiler import vector_bytes
 from outgrid.config import RunOptions
+from outgrid.errors import UsageError
 from outgrid.observe.snapshots import Snapshots
 from outgrid.runs.verify import verify
 from outgrid.testing.threads import in_threads
@@ -71,6 +73,14 @@ CASES = [
 ]
 
 
+FOLDED = [
+    ("frozen", 2, {"exchange": "seams"}),
+    ("frozen", 3, {"exchange": "halos", "depth": 3}),
+    ("mirror", 2, {"tile_rows": 8}),
+    ("periodic", 2, {}),
+]
+
+
 @pytest.mark.parametrize(("kind", "count", "given"), CASES, ids=str)
 def test_ranks_leave_the_bytes_of_one(kind, count, given, tmp_path):
     problem = posed(BOUNDARIES[kind])
@@ -80,6 +90,79 @@ def test_ranks_leave_the_bytes_of_one(kind, count, given, tmp_path):
         lambda comm: pipeline.run(problem, shared, comm=comm), count, random.Random(count)
     )[0]
     assert bytes_of(made) == bytes_of(alone)
+
+
+def folding(rule, shape, along, steps):
+    """A wave whose rows can be folded."""
+    begins, speeds = np.random.default_rng(steps).random((2, *shape)).astype("f4")
+    return og.Problem(
+        rule,
+        shape,
+        "float32",
+        steps,
+        boundary={"z": along, "y": "frozen", "x": "frozen"},
+        initial={"u": begins, "c": 0.1 * speeds},
+        snapshots=[og.Snapshot("u", every=3, y="2::5")],
+        receivers=[og.Receiver("u", tuple(n / 2 for n in shape))],
+    )
+
+
+def bytes_of_wave(result):
+    kept = [np.asarray(result[name]) for name in ("u", "u.previous")]
+    return [array.tobytes() for array in (*kept, result.snapshots[0][:], result.traces)]
+
+
+UNFOLDED = {"scheme": "plain", "depth": None, "slab_planes": None, "fold": "never"}
+wide = pytest.mark.skipif(not vector_bytes(), reason="vectors have less than 32 bytes")
+
+
+@wide
+@pytest.mark.parametrize("rule", ["wave:8", "wave:4"])
+@pytest.mark.parametrize("shape", [(70, 24, 32), (67, 19, 29)])
+@pytest.mark.parametrize(("along", "count", "given"), FOLDED, ids=str)
+def test_ranks_fold_rows_where_they_share_no_planes(rule, shape, along, count, given, tmp_path):
+    problem = folding(rule, shape, along, 7)
+    alone = pipeline.run(problem, options(tmp_path / "alone", **UNFOLDED))
+    shared = options(tmp_path / "shared", fold="always", **given)
+    made = in_threads(
+        lambda comm: pipeline.run(problem, shared, comm=comm), count, random.Random(count)
+    )[0]
+    assert made.record.plan.folded is not None
+    assert bytes_of_wave(made) == bytes_of_wave(alone)
+
+
+@wide
+@pytest.mark.parametrize("along", ["frozen", "periodic"])
+@pytest.mark.parametrize("advances", [40, 90])
+def test_ranks_that_fold_rows_go_on(along, advances, tmp_path, cut_off):
+    problem = folding("wave:8", (67, 19, 29), along, 8)
+    alone = pipeline.run(problem, options(tmp_path / "alone", **UNFOLDED))
+    shared = options(tmp_path / "shared", fold="always")
+
+    def on_ranks(act: Any) -> Any:
+        return in_threads(lambda comm: act(comm), 2, random.Random(1))[0]
+
+    cut_off(advances, lambda: on_ranks(lambda comm: pipeline.run(problem, shared, comm=comm)))
+    made = on_ranks(lambda comm: pipeline.resume(tmp_path / "shared", shared, comm=comm))
+    assert made.record.plan.folded is not None
+    assert bytes_of_wave(made) == bytes_of_wave(alone)
+
+
+def test_rows_of_planes_that_ranks_share_are_not_folded(tmp_path):
+    problem = og.Problem("wave:8", (40, 40, 32), "float32", 4, initial={"u": 0.0, "c": 0.1})
+    for fold in ("auto", "always"):
+        shared = options(tmp_path / fold, fold=fold, row_cuts=[16])
+
+        def on_ranks(shared: RunOptions = shared) -> Any:
+            return in_threads(
+                lambda comm: pipeline.run(problem, shared, comm=comm), 2, random.Random(2)
+            )[0]
+
+        if fold == "auto":
+            assert on_ranks().record.plan.folded is None
+        else:
+            with pytest.raises(UsageError, match="ranks that share planes"):
+                on_ranks()
 
 
 @pytest.mark.parametrize("kind", [*BOUNDARIES])

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from outgrid.comm.base import Comm, Rows
 from outgrid.execute.gates import Watermarks
-from outgrid.native import Buffer
+from outgrid.native import Buffer, unfold
 from outgrid.plan.model import Plan
 from outgrid.plan.planner import EXCHANGE_BUFFERS
 from outgrid.plan.program import Move, Receive, Send, opposes
 from outgrid.plan.schedule.seam import Channel as Crossing
 from outgrid.plan.schedule.seam import channels
-from outgrid.storage import Planes
+from outgrid.storage import NATURAL, Planes
 
 Channel = tuple[Crossing, int]  # and by how many turns of a ring it goes
 
@@ -172,8 +172,13 @@ class Exchange:
         buffer, layout = self._packed[key], self._plan.layout.of(send.field)
         nbytes = len(send.rows) * layout.row_bytes
         to = buffer.address + (send.first - send.piece.start) * nbytes
-        for address in self._addresses(send).tolist():
-            _gather(address, len(send.rows), layout.row_bytes, layout.row_stride_bytes, to)
+        at = Planes(self._addresses(send), layout.row_stride_bytes, buffer, self._plan.folded)
+        folding = at.folded(send.rows, layout.row_bytes)
+        for address in at.addresses.tolist():
+            if folding != NATURAL:
+                unfold(address, 0, nbytes, to, *folding)
+            else:
+                _gather(address, len(send.rows), layout.row_bytes, layout.row_stride_bytes, to)
             to += nbytes
         self.sent_bytes += send.nbytes(self._plan)
         if send.last == send.piece.stop:

@@ -6,6 +6,7 @@ from typing import Any
 
 from outgrid.errors import UsageError
 from outgrid.storage.base import (
+    NATURAL,
     Habits,
     Layout,
     NewField,
@@ -39,6 +40,7 @@ from outgrid.tiers import TIERS, Tier
 from outgrid.units import suggest
 
 __all__ = [
+    "NATURAL",
     "BegunStore",
     "BesideStore",
     "Completion",
