@@ -160,6 +160,19 @@ class Statements:
         beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
         return f"load({place}{beside})"
 
+    def load_beyond(self, inputs: Inputs, access: Access) -> str:
+        """The same of a vector at an end of a row, where what is read may be an image."""
+        image = self.names.image(access.field, "x")
+        plane, _, column = self.names.offset(access)
+        if image is None or not column:
+            return self.load(inputs, access)
+        row = f"{inputs[access.field, access.level, plane]} + (i - x){self.row(access)}"
+        sign = self.names.sign(access.field, "x")
+        turned = f"{sign}(at, s.columns) * " if sign else ""
+        found = f"{turned}{self.names.real}(row[{image}(at, s.columns)])"
+        looked = f"[&](const auto* row, int64_t at) {{ return {found}; }}"
+        return f"load_beyond<{column}>({row}, x, first, last, {looked})"
+
     def row(self, access: Access) -> str:
         """The way from a row to the one that an access reads."""
         row = self.names.offset(access)[1]

@@ -57,7 +57,21 @@ class Update(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def ends(self) -> tuple[str, str] | None:
         """The loops over the vectors at the ends of a row, where these are no blended ones."""
+        if self.looks_beyond:
+            loop = "    for (; x < {}; x += kLanes) beyond(row + x, x);"
+            return loop.format("head"), loop.format("c.x1")
         return self.faces.ends_of_row(self.stage, self.planes)
+
+    @property
+    def looks_beyond(self) -> bool:
+        """Whether vectors at the ends of rows are updated here, in all planes at once.
+
+        Others go to `Faces.edge`, one by one: where images along other axes turn the sign, and
+        where fields are not read that are there all the same beyond the other end of a row.
+        """
+        whole = self.statements is self.faces.statements and self.named != "folded"
+        plain = self.vectors == 1 and not any(self.faces.turned(self.planes))
+        return self.names.edged and whole and plain
 
     @cached_property
     def carrying(self) -> Carrying:
@@ -118,6 +132,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             *self.faces.ends(),
             *self.carrying.begun(self.inputs, self.name),
             *["  M inner;"] * self.names.ragged,
+            *(self._beyond() if self.looks_beyond else ()),
             *loop,
             "}",
             "",
@@ -164,6 +179,24 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         yield from (f"    fetch_line({name} + i);" for name in always)
         yield "    if (!way.begins) return;"
         yield from (f"    fetch_line({name} + i);" for name in over)
+        yield "  };"
+
+    def _beyond(self) -> Iterator[str]:
+        """The function that updates a vector at an end of a row in each plane."""
+        yield "  auto beyond = [&](int64_t i, int64_t x) {"
+        yield "    const M in = within(x, first, last);"
+        load = partial(self.statements.load_beyond, self.inputs)
+        values: dict[Expression, str] = {}
+        for plane, group in groupby(self.work, key=lambda planed: planed[0]):
+            results: list[tuple[str, str]] = []
+            for _, assignment in group:
+                computed = self.statements.compute(assignment.expression, values, load)
+                yield from (f"    {line}" for line in computed)
+                results.append((assignment.field, values[assignment.expression]))
+            for field, value in results:
+                kept = self.statements.kept(field, self.inputs, plane, "i")
+                to = f"{self.names.fields[field]}_out{plane} + i"
+                yield f"    store({to}, in ? {value} : {kept});"
         yield "  };"
 
     def _next(self, name: str, field: str, version: int, farthest: str, side: str) -> Iterator[str]:

@@ -401,6 +401,21 @@ OG_INLINE void read(V (&v)[N], const Cell* p, const V (&near)[Near]) {
   }
 }
 
+// The vector K columns from x in a row, of which what lies beyond [first, last) is looked up, as
+// far as cells within read it: `image` finds what a row has in place of a column.
+template <int K, class Cell, class Image>
+OG_INLINE V load_beyond(const Cell* row, int64_t x, int64_t first, int64_t last,
+                        const Image& image) {
+  const V v = load(row + x + K);
+  const int64_t begin = K < 0 ? most(0, first - x) : most(0, last - x - K);
+  const int64_t end = least(kLanes, K < 0 ? first - x - K : last - x);
+  if (begin >= end) return v;
+  alignas(V) Real cells[kLanes];
+  store(cells, v);
+  for (int64_t l = begin; l < end; ++l) cells[l] = image(row, x + K + l);
+  return load(cells);
+}
+
 // Lanes of folded rows y, y + 1, ... that lie in [first, last).
 template <int... I>
 OG_INLINE M row_lanes(std::integer_sequence<int, I...>) {
