@@ -24,10 +24,7 @@ from outgrid.plan.sizing import Sizing
 from outgrid.runs.group import Durable
 from outgrid.runs.places import is_spread
 from outgrid.schemes import DEFAULT, SCHEMES
-from outgrid.stencil.folded import (
-    folding_of,
-    why_not_folded,
-)
+from outgrid.stencil.folded import folding_of, why_not_folded
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.recomputed import recomputable
 from outgrid.stencil.transposed import why_not_transposed

@@ -212,6 +212,21 @@ def test_strips_are_whole_folded_rows(tmp_path):
     assert pipeline.plan(problem, other).folded is None
 
 
+@pytest.mark.parametrize("rule", ["wave:8", "wave:6"])
+@pytest.mark.parametrize("rows", [2048, 2047, 2045])
+def test_the_window_of_strips_has_room_for_the_last_group(tmp_path, rule, rows):
+    problem = og.Problem(rule, (600, rows, 1021), "float32", 48, initial={"u": 0.0, "c": 0.1})
+    for memory in ("256MiB", "300MiB", "400MiB"):
+        options = RunOptions.of(memory=memory, out=tmp_path / "out", fold="always")
+        chosen = pipeline.plan(problem, options)
+        schedule, held = chosen.schedule, chosen.layout.window_rows
+        assert schedule.cutting.trips(chosen.depth) > 1
+        for trip in schedule.trips:
+            origin = schedule.passage(trip).row_origin
+            last = min(rows, origin + schedule.window_rows)
+            assert last + -last % chosen.folded.rows - origin <= held
+
+
 @pytest.mark.parametrize("shape", [(24, 32, 48), (24, 33, 50)])
 @pytest.mark.parametrize("fold", ["never", "always"])
 def test_the_first_value_that_is_not_finite_is_found_where_it_is(tmp_path, fold, shape):
