@@ -214,7 +214,7 @@ def test_strips_are_whole_folded_rows(tmp_path):
 
 @pytest.mark.parametrize("rule", ["wave:8", "wave:6"])
 @pytest.mark.parametrize("rows", [2048, 2047, 2045])
-def test_the_window_of_strips_has_room_for_the_last_group(tmp_path, rule, rows):
+def test_the_window_of_strips_holds_whole_groups(tmp_path, rule, rows):
     problem = og.Problem(rule, (600, rows, 1021), "float32", 48, initial={"u": 0.0, "c": 0.1})
     for memory in ("256MiB", "300MiB", "400MiB"):
         options = RunOptions.of(memory=memory, out=tmp_path / "out", fold="always")
@@ -223,6 +223,7 @@ def test_the_window_of_strips_has_room_for_the_last_group(tmp_path, rule, rows):
         assert schedule.cutting.trips(chosen.depth) > 1
         for trip in schedule.trips:
             origin = schedule.passage(trip).row_origin
+            assert origin % chosen.folded.rows == 0
             last = min(rows, origin + schedule.window_rows)
             assert last + -last % chosen.folded.rows - origin <= held
 

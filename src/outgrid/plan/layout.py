@@ -58,8 +58,6 @@ def layout(
     held = rows if window_rows is None else window_rows
     whole = held == rows
     held = -(-held // row_unit) * row_unit
-    if not whole and rows % row_unit:  # strips at the end of such a plane may begin amid a group
-        held += row_unit
     line = LINE_BYTES // ITEM_BYTES[dtype]
     columns = -(-shape[-1] // line) * line
 

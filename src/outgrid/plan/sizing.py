@@ -130,7 +130,8 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         rise = rows.face if circle else still
         edges = rows.skew, rise, rows.reach(both_ways=circle)
         if height is not None:
-            return Strips(rows.extent, height, *edges, circle)
+            unit = row_unit(self.problem.stencil)
+            return Strips(rows.extent, height, *edges, circle, unit)
         whole = Strips(rows.extent, rows.extent, *edges)
         return replace(whole, height=rows.extent + whole.lean(depth))
 

@@ -31,6 +31,7 @@ class Strips(msgspec.Struct, frozen=True):
     a strip and their own skew. On a ``circle`` the strips are as many as their height goes into the
     rows; the first begins, and the last ends, with an edge that moves as ``rise`` says. The first
     reaches farther and the last less, by the rows that lie in the window beside what a strip owns.
+    Windows begin with a group of ``unit`` rows; heights and skews are such groups.
     """
 
     rows: int
@@ -39,6 +40,7 @@ class Strips(msgspec.Struct, frozen=True):
     rise: Skew
     reach: int
     circle: bool = False
+    unit: int = 1
 
     def lean(self, depth: int) -> int:
         """Rows by which the last stage of a sweep of ``depth`` steps trails the border."""
@@ -81,4 +83,5 @@ class Strips(msgspec.Struct, frozen=True):
     def origin(self, trip: Trip, window_rows: int) -> int:
         """The row of the grid in row 0 of the window's planes."""
         lowest = trip.rows.low - self.beside(trip.depth)
-        return max(0, min(lowest, self.extent(trip.depth) - window_rows))
+        extent, held = (-(-n // self.unit) for n in (self.extent(trip.depth), window_rows))
+        return max(0, min(lowest, (extent - held) * self.unit))
