@@ -106,19 +106,19 @@ class Faces:
 
     def ends(self) -> Iterator[str]:
         """Vectors before ``head`` and from ``tail`` on need more than a plain load and store."""
-        reach = self.reach()
+        reach = self.reach(-1)
         low, high = (f" + {reach[0]}" if reach[0] else ""), (f" - {reach[1]}" if reach[1] else "")
         head = "begin" if self.names.ragged else "head"
         inside = f"(first{low} + kAcross - 1) / kAcross * kAcross"
         yield f"  const int64_t {head} = least({inside}, c.x1);"
         yield f"  const int64_t tail = most(0, least((last{high}) / kAcross * kAcross, c.x1));"
 
-    def reach(self) -> list[int]:
-        """How far from both ends of a row vectors read images of columns."""
+    def reach(self, axis: int) -> list[int]:
+        """How far from both faces of an axis images are read: of x, from both ends of a row."""
         reach = [0, 0]
         for field in self.names.stencil.fields:
-            for side, rule in enumerate(self.names.edges.rule(field.name, -1)):
-                reach[side] = max(reach[side], 0 if rule == STORED else self.names.radius[-1])
+            for side, rule in enumerate(self.names.edges.rule(field.name, axis)):
+                reach[side] = max(reach[side], 0 if rule == STORED else self.names.radius[axis])
         return reach
 
     def ends_of_row(self, stage: int, planes: int) -> tuple[str, str] | None:
@@ -159,7 +159,7 @@ class FarFaces(Faces):
         super().__init__(names, statements)
         self.again = names.stencil.recomputed_set
 
-    def reach(self) -> list[int]:
+    def reach(self, axis: int) -> list[int]:
         """All that is at the ends of rows is looked up, or blended."""
         return [far_reach(self.names.stencil)] * 2
 
@@ -202,7 +202,7 @@ class FarFaces(Faces):
 
     def _beyond(self, name: str) -> str:
         """A function that gives what a vector of a temporary has beyond the ends of a row."""
-        field, reach = self.names.fields[name], self.reach()[0]
+        field, reach = self.names.fields[name], self.reach(-1)[0]
         image, sign = self.names.image(name, "x"), self.names.sign(name, "x")
         there = f"{field}_here(s, u, t, z, y, {image}(x + l, s.columns))[0]"
         turned = f"{sign}(x + l, s.columns) * {there}" if sign else there

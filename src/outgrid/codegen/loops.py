@@ -167,6 +167,8 @@ def _each_row(update: Update) -> Iterator[str]:
     yield "    const int64_t row = y * stride;"
     yield from update.statements.row_settings(update.carrying.left)
     if update.names.ragged:
-        yield "    const bool whole = y >= kLowY && y + kFold <= s.rows - kHighY;"
+        low, high = update.faces.reach(-2)
+        inside = f"y >= kLowY + {low} && y + kFold <= s.rows - kHighY - {high}"
+        yield f"    const bool whole = {inside};"
         yield "    const int64_t head = whole ? begin : c.x1;"
     yield "    int64_t x = c.x0;"

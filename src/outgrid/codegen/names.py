@@ -89,9 +89,14 @@ class Names:
         self.elementary = bool(used & ELEMENTARY)
         self.random = "random" in used
         # Images of columns, and whatever turns its sign, are looked up vector by vector.
-        self.edged = any(self.image(field.name, "x") for field in stencil.fields) or any(
-            any(self.edges.odd(axis)) for axis in range(stencil.ndim)
-        )
+        images = {
+            axis: any(self.image(field.name, axis) for field in stencil.fields) for axis in "xy"
+        }
+        folds = self.folded is not None
+        odd = any(any(self.edges.odd(axis)) for axis in range(stencil.ndim))
+        self.edged = not folds and (images["x"] or odd)
+        # Groups of folded rows at a face, and ends of rows, look them up.
+        self.imaged = folds and (images["x"] or images["y"])
 
     def stored(self, field: str) -> str:
         """The type of a cell of a field as it is kept."""

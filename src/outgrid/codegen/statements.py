@@ -155,10 +155,28 @@ class Statements:
         plane, row, column = self.names.offset(access)
         at = f"{inputs[access.field, access.level, plane]} + {index}"
         if self.names.folded is not None:
-            return f"load_at<{row}, {column}>({at}, stride)"
+            return self._load_folded(inputs, access) or f"load_at<{row}, {column}>({at}, stride)"
         place = f"{at}{self.row(access)}"
         beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
         return f"load({place}{beside})"
+
+    def _load_folded(self, inputs: Inputs, access: Access) -> str:
+        """A load of what may be an image beyond faces of y or x; empty where it cannot be one."""
+        plane, row, column = self.names.offset(access)
+        images = {
+            axis: self.names.image(access.field, axis) if offset else None
+            for axis, offset in (("y", row), ("x", column))
+        }
+        if not any(images.values()):
+            return ""
+        found = [
+            f"[&](int64_t at) {{ return {f'{name}(at, s.{extent})' if name else 'at'}; }}"
+            for name, extent in ((images["y"], "rows"), (images["x"], "columns"))
+        ]
+        along = "true" if images["x"] else "false"
+        given = f"edge, {inputs[access.field, access.level, plane]}, stride, here, x"
+        ends = "kLowY, s.rows - kHighY, s.rows, first, last"
+        return f"load_image<{row}, {column}, {along}>({given}, {ends}, {', '.join(found)})"
 
     def load_beyond(self, inputs: Inputs, access: Access) -> str:
         """The same of a vector at an end of a row, where what is read may be an image."""
@@ -186,7 +204,7 @@ class Statements:
         for node in nodes(*roots(work)):
             if isinstance(node, Access) and self.names.stencil.ndim == 3 and node.offset[1]:
                 row = node.offset[1]
-                if self.names.image(node.field, "y"):
+                if self.names.image(node.field, "y") and self.names.folded is None:
                     sign = "m" if row < 0 else "p"
                     name = f"{self.names.fields[node.field]}_row_{sign}{abs(row)}"
                     names[node.field, row] = name
@@ -227,6 +245,8 @@ class Statements:
         yield from self.profile_settings(work)
         if self.names.ragged:
             yield "    inner = rows_within(y, kLowY, s.rows - kHighY);"
+        if self.names.imaged:
+            yield "    here = y;"
         for (field, row), name in self._row_names(work).items():
             image = self.names.image(field, "y")
             yield f"    {name} = ({image}(y + ({row}), s.rows) - y) * stride;"

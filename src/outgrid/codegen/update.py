@@ -91,6 +91,8 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         From there they read as far as a cell is read at, so each of the two ways takes half of what
         may be read beyond a row. Values with longer ones are computed in their places.
         """
+        if self.names.imaged:
+            return ()
         most = farthest_read(self.names.dtype) // 2
 
         def near(family: Family) -> bool:
@@ -132,6 +134,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             *self.faces.ends(),
             *self.carrying.begun(self.inputs, self.name),
             *["  M inner;"] * self.names.ragged,
+            *["  int64_t here = 0;"] * self.names.imaged,
             *(self._beyond() if self.looks_beyond else ()),
             *loop,
             "}",

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from outgrid.folding import Folding
 from outgrid.stencil.boundary import STORED
+from outgrid.stencil.region import regional
 
 if TYPE_CHECKING:
     from outgrid.stencil.problem import Problem
 
 __all__ = ["folding_of", "why_not_folded"]
 
+IMAGES = {STORED, "neumann", "mirror", "periodic"}
 LEAST_BYTES = 16  # of a row in a vector: shorter parts take more instructions to cut
 
 
@@ -46,8 +48,10 @@ def _reasons(problem: Problem) -> Iterator[str]:
         yield "rows are updated in parts, where temporaries are computed again"
     if stencil.reductions:
         yield "reductions are made row by row"
-    for axis, name in ((1, "y"), (2, "x")):
-        if any(edges.rule(field.name, axis) != (STORED, STORED) for field in stencil.fields):
-            yield f"beyond the faces of {name} there are images of cells"
-    if any(any(edges.odd(axis)) for axis in range(3)):
+    rules = [{*edges.rule(field.name, axis)} for field in stencil.fields for axis in (1, 2)]
+    if any("periodic" in rule for rule in rules[::2]):
+        yield "rows that come round again may begin amid a group"
+    if any(any(edges.odd(axis)) for axis in range(3)) or not set[str]().union(*rules) <= IMAGES:
         yield "images change their sign"
+    if regional(stencil) and any(rule != {STORED} for rule in rules):
+        yield "beyond faces there are images of cells that may lie in a region"

@@ -381,6 +381,52 @@ OG_INLINE V load_at(const Cell* p, int64_t stride) {
   }
 }
 
+// The same of the vector at (y, x) of a plane, of which what lies beyond faces is looked up at an
+// edge: rows beyond [low, high) of so many `rows`, and, where images lie `Along` rows, columns beyond
+// [first, last). `image_y` and `image_x` find the row and the column.
+template <int Row, int Column, bool Along, class Edge, class Cell, class ImageY, class ImageX>
+OG_INLINE V load_image(Edge, const Cell* plane, int64_t stride, int64_t y, int64_t x, int64_t low,
+                       int64_t high, int64_t rows, int64_t first, int64_t last,
+                       const ImageY& image_y, const ImageX& image_x) {
+  const Cell* const p = plane + y * stride + x * kFold;
+  if constexpr (!Edge::value) {
+    return load_at<Row, Column>(p, stride);
+  } else {
+    const bool inside = Row == 0 || (y + Row >= low && y + Row + kFold <= high);
+    alignas(V) Real cells[kLanes];
+    auto row_of = [&](int64_t r) {
+      return inside ? y + Row + r : most(0, least(image_y(y + Row + r), rows - 1));
+    };
+    if (inside) {
+      store(cells, load_at<Row, Column>(p, stride));
+    } else {
+      for (int64_t r = 0; r < kFold; ++r) {
+        const int64_t row = row_of(r);
+        if constexpr (Column % kAcross == 0) {
+          const Cell* const from = plane + place_of(stride, row, x) + Column * kFold;
+          for (int64_t a = 0; a < kAcross; ++a) cells[r * kAcross + a] = from[a];
+        } else {
+          for (int64_t a = 0; a < kAcross; ++a) {
+            const int64_t column = most(0, x + Column + a);
+            cells[r * kAcross + a] = plane[place_of(stride, row, column)];
+          }
+        }
+      }
+    }
+    if constexpr (Along && Column != 0) {
+      const int64_t begin = Column < 0 ? most(0, first - x) : most(0, last - x - Column);
+      const int64_t end = least(kAcross, Column < 0 ? first - x - Column : last - x);
+      for (int64_t a = begin; a < end; ++a) {
+        const int64_t column = image_x(x + Column + a);
+        for (int64_t r = 0; r < kFold; ++r) {
+          cells[r * kAcross + a] = plane[place_of(stride, row_of(r), column)];
+        }
+      }
+    }
+    return load(cells);
+  }
+}
+
 // Vectors of a block, K cells from p. Where all loads straddle two lines, some vectors are cut out
 // of aligned ones instead.
 template <int Near, class Cell>
