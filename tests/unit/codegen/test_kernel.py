@@ -59,7 +59,7 @@ def move(window, each, whole):
 
 def advance(problem, arrays, library=None, **options):
     """The fields after all steps, moved in and out of the window as a resident plan says."""
-    given = {"tier": "memory", "threads": 1} | options
+    given = {"tier": "memory", "threads": 1, "fold": "never"} | options
     plan = pipeline.plan(problem, RunOptions.of(memory="1GiB", **given))
     library = library or build(
         generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes), find_compiler()

@@ -382,8 +382,8 @@ OG_INLINE V load_at(const Cell* p, int64_t stride) {
 }
 
 // The same of the vector at (y, x) of a plane, of which what lies beyond faces is looked up at an
-// edge: rows beyond [low, high) of so many `rows`, and, where images lie `Along` rows, columns beyond
-// [first, last). `image_y` and `image_x` find the row and the column.
+// edge: rows beyond [low, high) of so many `rows`, and, where images lie `Along` rows, columns
+// beyond [first, last). `image_y` and `image_x` find the row and the column.
 template <int Row, int Column, bool Along, class Edge, class Cell, class ImageY, class ImageX>
 OG_INLINE V load_image(Edge, const Cell* plane, int64_t stride, int64_t y, int64_t x, int64_t low,
                        int64_t high, int64_t rows, int64_t first, int64_t last,
