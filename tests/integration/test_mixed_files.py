@@ -21,6 +21,7 @@ from outgrid.runs import ledger
 from outgrid.runs.lock import LOCK_NAME
 from outgrid.runs.manifest import read_manifest
 from outgrid.runs.places import OWNER_NAME
+from outgrid.runs.reading import PROGRESS_NAME, STATUS_NAME
 from outgrid.runs.verify import verify
 from outgrid.stencil.laplacian import laplacian
 from outgrid.stencil.points import Receiver
@@ -79,9 +80,10 @@ def results(out: Path) -> dict[str, bytes]:
 
 
 def names(out: Path) -> list[Path]:
-    """The files that a resume trusts."""
+    """The files that a resume trusts: not what says how far a run is, which comes with time."""
     found = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
-    return [path for path in found if path.name not in (LOCK_NAME, OWNER_NAME, RECORD_NAME)]
+    others = (LOCK_NAME, OWNER_NAME, RECORD_NAME, STATUS_NAME, PROGRESS_NAME)
+    return [path for path in found if path.name not in others]
 
 
 def resumed(out: Path, **given) -> dict[str, bytes] | None:
