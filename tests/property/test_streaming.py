@@ -221,7 +221,7 @@ def run_over(problem, options, transfers, folder=None, wrap=None):
         commits.append(point)
 
     try:
-        kernel = kernel_of(problem)
+        kernel = kernel_of(problem.folding(plan.folded))
         tally = stream(plan, kernel, Hierarchy(window, stores, transfers, seams), Callbacks(note))
         result = {}
         for level in plan.schedule.departures:
