@@ -72,10 +72,16 @@ class Rig:
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self.problem, self.choose = problem, random.Random(seed)
-        source = generate(problem.stencil, problem.dtype, problem.edges, problem.dtypes)
-        library = build(source, find_compiler())
-        self.library = library
+        self.libraries = {}  # by how rows are folded
         self.left: list[Left] = []
+
+    def kernel(self, rest: Problem, folded) -> Kernel:
+        """That of a plan whose rows are folded so."""
+        if folded not in self.libraries:
+            stencil = self.problem.folding(folded).stencil
+            source = generate(stencil, rest.dtype, rest.edges, rest.dtypes)
+            self.libraries[folded] = build(source, find_compiler())
+        return Kernel.of(self.libraries[folded], rest.folding(folded))
 
     def files(self, plan) -> dict[tuple[str, int, int], np.ndarray]:
         """State 0 and files of another state's nonsense."""
@@ -137,7 +143,7 @@ class Rig:
                 stores[field, level, number] = Volatile(
                     f"{field}.{parity}", array.copy(), transfers, happened
                 )
-            window, kernel = Window(plan), Kernel.of(self.library, rest)
+            window, kernel = Window(plan), self.kernel(rest, plan.folded)
             for key, shape in plan.schedule.places.items():
                 array = nonsense(shape, rest.dtype_of(key[0]))
                 if goes_on and key[2] == plan.schedule.depths[0]:
