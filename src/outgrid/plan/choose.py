@@ -114,7 +114,7 @@ class Choice:
                 for slab in self.resident_slabs() if resident else streamed:
                     for depth in self._depths(slab, resident):
                         candidate = sized(self.request, depth, slab, resident)
-                        if resident:
+                        if resident and self._fits(candidate):  # others are not worth pricing
                             candidate = self._prompt(candidate)
                         yield candidate
                         if self._fits(candidate):
