@@ -381,9 +381,21 @@ OG_INLINE V load_at(const Cell* p, int64_t stride) {
   }
 }
 
-// The same of the vector at (y, x) of a plane, of which what lies beyond faces is looked up at an
-// edge: rows beyond [low, high) of so many `rows`, and, where images lie `Along` rows, columns
-// beyond [first, last). `image_y` and `image_x` find the row and the column.
+// Of `count` columns from x on, those for which a cell of [first, last) reads K columns on and
+// finds a column beyond them.
+struct Beyond {
+  int64_t begin, end;
+};
+template <int K>
+OG_INLINE Beyond lanes_beyond(int64_t x, int64_t first, int64_t last, int64_t count) {
+  if constexpr (K < 0) return {most(0, first - x), least(count, first - x - K)};
+  return {most(0, last - x - K), least(count, last - x)};
+}
+
+// The vector so many rows and columns from (y, x) of a plane of folded rows, of which what lies
+// beyond faces is looked up at an edge: rows beyond [low, high) of so many `rows`, and, where
+// images lie `Along` rows, columns beyond [first, last). `image_y` and `image_x` find the row and
+// the column.
 template <int Row, int Column, bool Along, class Edge, class Cell, class ImageY, class ImageX>
 OG_INLINE V load_image(Edge, const Cell* plane, int64_t stride, int64_t y, int64_t x, int64_t low,
                        int64_t high, int64_t rows, int64_t first, int64_t last,
@@ -414,9 +426,8 @@ OG_INLINE V load_image(Edge, const Cell* plane, int64_t stride, int64_t y, int64
       }
     }
     if constexpr (Along && Column != 0) {
-      const int64_t begin = Column < 0 ? most(0, first - x) : most(0, last - x - Column);
-      const int64_t end = least(kAcross, Column < 0 ? first - x - Column : last - x);
-      for (int64_t a = begin; a < end; ++a) {
+      const Beyond beyond = lanes_beyond<Column>(x, first, last, kAcross);
+      for (int64_t a = beyond.begin; a < beyond.end; ++a) {
         const int64_t column = image_x(x + Column + a);
         for (int64_t r = 0; r < kFold; ++r) {
           cells[r * kAcross + a] = plane[place_of(stride, row_of(r), column)];
@@ -453,12 +464,11 @@ template <int K, class Cell, class Image>
 OG_INLINE V load_beyond(const Cell* row, int64_t x, int64_t first, int64_t last,
                         const Image& image) {
   const V v = load(row + x + K);
-  const int64_t begin = K < 0 ? most(0, first - x) : most(0, last - x - K);
-  const int64_t end = least(kLanes, K < 0 ? first - x - K : last - x);
-  if (begin >= end) return v;
+  const Beyond beyond = lanes_beyond<K>(x, first, last, kLanes);
+  if (beyond.begin >= beyond.end) return v;
   alignas(V) Real cells[kLanes];
   store(cells, v);
-  for (int64_t l = begin; l < end; ++l) cells[l] = image(row, x + K + l);
+  for (int64_t l = beyond.begin; l < beyond.end; ++l) cells[l] = image(row, x + K + l);
   return load(cells);
 }
 
