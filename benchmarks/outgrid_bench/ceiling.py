@@ -200,7 +200,8 @@ def _resident(problem: Problem, machine: Machine) -> Plan:
 def _fill(chosen: Plan, windows: list[Window], zero: Container[str]) -> None:
     """Numbers below the stability limit of every case: nothing grows, nothing turns subnormal.
 
-    Fields in ``zero`` are +0.
+    Numbers repeat where planes of folded rows have room for whole groups. Fields in ``zero`` are
+    +0.
     """
     numbers = (
         np.random.default_rng(0).random(chosen.schedule.shape[1:]).astype(chosen.work.dtype) / 10
@@ -208,4 +209,4 @@ def _fill(chosen: Plan, windows: list[Window], zero: Container[str]) -> None:
     for window in windows:
         for ring in chosen.schedule.rings:
             for values in window.slots(ring.field, ring.index):
-                values[...] = 0 if ring.field in zero else numbers.reshape(values.shape)
+                values[...] = 0 if ring.field in zero else np.resize(numbers, values.shape)
