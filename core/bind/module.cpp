@@ -6,6 +6,7 @@
 
 #include "bind/bind.h"
 #include "io/error.h"
+#include "team/slice.h"
 #include "team/team.h"
 
 namespace nb = nanobind;
@@ -35,5 +36,7 @@ NB_MODULE(_core, module) {
   outgrid::bind_outlet(module);
   outgrid::bind_pager(module);
   outgrid::bind_remote(module);
+  module.attr("PROMPT_SLICE") = outgrid::kPromptSlice;
+  module.def("set_slice", &outgrid::set_slice, nb::arg("nanoseconds"));
   module.attr("TEAM_ADDRESS") = reinterpret_cast<std::intptr_t>(&outgrid::team());
 }

@@ -10,6 +10,7 @@
 
 #include "io/engine.h"
 #include "io/threads.h"
+#include "team/slice.h"
 
 namespace outgrid {
 namespace {
@@ -76,6 +77,7 @@ class ThreadEngine : public Engine {
   }
 
   void work() {
+    set_slice(kPromptSlice);
     std::unique_lock lock(mutex_);
     while (true) {
       ready_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });

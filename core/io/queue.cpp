@@ -15,6 +15,7 @@
 
 #include "checksum/checksum.h"
 #include "io/error.h"
+#include "team/slice.h"
 
 namespace outgrid {
 namespace {
@@ -512,6 +513,7 @@ void Queue::stop() {
 
 // The life of a thread: nothing that it throws may end the process without a word.
 void Queue::guard(const char* name, void (Queue::*work)(), bool& ended) {
+  set_slice(kPromptSlice);
   std::string thrown;
   try {
     (this->*work)();

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 _FoldedRows: TypeAlias = tuple[int, int, int, int]
 
 BLOCK_BYTES: int
+PROMPT_SLICE: int
 TEAM_ADDRESS: int
 
 def engines() -> list[str]: ...
+def set_slice(nanoseconds: int) -> int: ...
 def pack(
     address: int,
     rows: int,

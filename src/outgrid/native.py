@@ -39,6 +39,10 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
 - `Outlet(descriptors, held_bytes)`: what kernels call to leave bytes in these files, which
   stay open as long; `drain` waits until they are written; `address` is that of its C side.
   `failure` is the number of a file and why it could not be written, or (0, 0).
+- `set_slice(nanoseconds)`: for how long at a time the calling thread, and threads that it starts,
+  ask to run, 0 being what the system thinks best; returns what it was. One that asks for little
+  (`PROMPT_SLICE`, as the threads of a queue do) comes before others when it wakes. A wish that
+  Linux before 6.12 does not know.
 - `TEAM_ADDRESS`: of functions that let kernels compute in several threads. Each thread that calls a
   kernel has a team of its own; its threads wait for the next call, and end with the calling one.
 - `Completion`: `errno` is 0, or the reason of the first request that failed, at `offset`, of
@@ -63,6 +67,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from outgrid._core import (
     BLOCK_BYTES,
+    PROMPT_SLICE,
     TEAM_ADDRESS,
     Backing,
     Buffer,
@@ -78,12 +83,14 @@ from outgrid._core import (
     engines,
     fold,
     pack,
+    set_slice,
     unfold,
     unpack,
 )
 
 __all__ = [
     "BLOCK_BYTES",
+    "PROMPT_SLICE",
     "TEAM_ADDRESS",
     "Backing",
     "Buffer",
@@ -100,6 +107,7 @@ __all__ = [
     "engines",
     "fold",
     "pack",
+    "set_slice",
     "unfold",
     "unpack",
 ]

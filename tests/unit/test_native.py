@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -61,6 +62,36 @@ def test_buffer_outlives_its_name_while_an_array_uses_it():
 def test_buffer_of_impossible_size_is_refused(nbytes):
     with pytest.raises(OSError, match=f"{nbytes} bytes"):
         native.Buffer(nbytes)
+
+
+def test_a_thread_asks_for_short_slices_and_those_that_it_starts_do_too():
+    def seen():
+        slices = []
+        thread = threading.Thread(target=lambda: slices.append(native.set_slice(0)))
+        thread.start()
+        thread.join()
+        return slices[0]
+
+    usual = native.set_slice(native.PROMPT_SLICE)
+    try:
+        if native.set_slice(native.PROMPT_SLICE) == 0:
+            pytest.skip("Linux knows no slices before 6.12")
+        assert seen() == native.PROMPT_SLICE
+        native.set_slice(0)
+        assert seen() == usual > native.PROMPT_SLICE
+    finally:
+        assert native.set_slice(0) in (native.PROMPT_SLICE, usual)
+
+
+def test_a_thread_that_runs_when_nobody_else_does_is_left_alone():
+    code = """
+import os
+from outgrid import native
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+assert native.set_slice(native.PROMPT_SLICE) == 0
+assert os.sched_getscheduler(0) == os.SCHED_IDLE
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_file_never_opens_an_existing_one_to_create_it(tmp_path):

@@ -27,6 +27,7 @@ from outgrid.execute.moves import Hierarchy, Moves, W
 from outgrid.execute.stop import Stop
 from outgrid.execute.tally import Tally
 from outgrid.machine import strain
+from outgrid.native import PROMPT_SLICE, set_slice
 from outgrid.plan.ending import last_moves
 from outgrid.plan.model import Plan
 from outgrid.plan.program import (
@@ -175,9 +176,11 @@ def stream(
     run = _Run(
         plan, kernel, hierarchy, callbacks, tally or Tally(), stop or Stop(), comm or Serial()
     )
+    slice_before = set_slice(PROMPT_SLICE)  # transfers that wait for this thread hold up kernels
     try:
         return run.obey(program(plan) if instructions is None else instructions)
     finally:
+        set_slice(slice_before)
         run.worker.pool.shutdown()  # an advance that has begun ends before its window goes
         run.exchange.release()
 
@@ -187,7 +190,8 @@ class _KernelThread:
 
     def __init__(self, kernel: Updates, window: Any) -> None:
         self.kernel, self.window = kernel, window
-        self.pool = futures.ThreadPoolExecutor(1, "outgrid-kernel")
+        # Not in short slices, as the thread that looks after transfers.
+        self.pool = futures.ThreadPoolExecutor(1, "outgrid-kernel", set_slice, (0,))
         self.work: futures.Future[tuple[float, float]] | None = None
         self.begun = threading.Event()
 

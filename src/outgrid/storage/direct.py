@@ -229,6 +229,7 @@ class DirectStore(LaidOut):
         folding = into.folded(rows, self.row_bytes)
         if sums is None or not len(rows):
             return self._transfers.read(self._file, segments, into.owner, folding=folding)
+        sums.expect(planes, rows)
         check = partial(sums.compare, self.path, self._seal, planes, rows)
         return self._transfers.read(
             self._file, segments, into.owner, self.row_bytes, check, folding
@@ -240,6 +241,7 @@ class DirectStore(LaidOut):
         self._empty[planes.start : planes.stop] = False
         if sums is None or not len(rows):
             return self._transfers.write(self._file, segments, source.owner, folding=folding)
+        sums.expect(planes, rows)
         keep = partial(sums.write, self._seal, planes, rows)
         return self._transfers.write(
             self._file, segments, source.owner, self.row_bytes, keep, folding

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -66,7 +67,8 @@ def _sum_of_zeroes(nbytes: int) -> np.uint64:
 class Sums:
     """The checksums of one field, read and written a few planes at a time.
 
-    They pass through the page cache: they are some thousandths of the field.
+    They pass through the page cache: they are some thousandths of the field. Under a memory limit
+    little of that stays, so what is needed is asked for when a transfer begins, see `expect`.
     """
 
     def __init__(self, path: Path, file: File, descriptor: int, layout: Layout) -> None:
@@ -115,14 +117,25 @@ class Sums:
         except OSError as error:
             raise StoreError("cannot open", path=path, errno=error.errno) from error
 
+    def expect(self, planes: range, rows: range) -> None:
+        """Have the sums of a region read while its rows are moved.
+
+        Both what is compared and what is written where pages are not written as a whole would
+        else wait for the disk, page by page, when the rows are there.
+        """
+        for offset, part in self._parts(planes, rows):
+            with suppress(OSError):  # no more than a wish: who reads is told what is wrong
+                nbytes = len(part) * _ITEM_BYTES
+                os.posix_fadvise(self._descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
+
     def write(
         self, seal: Seal, planes: range, rows: range, sums: NDArray[np.uint64]
     ) -> StoreError | None:
         """Keep the sums of a region, plane after plane. Returns what went wrong."""
         sums = sums ^ np.uint64(seal.key)
         try:
-            for offset, part in self._parts(planes, rows, sums):
-                memory = part.view(np.uint8).data
+            for offset, part in self._parts(planes, rows):
+                memory = sums[part.start : part.stop].view(np.uint8).data
                 done = 0
                 while done < len(memory):
                     done += os.pwrite(self._descriptor, memory[done:], offset + done)
@@ -153,8 +166,8 @@ class Sums:
         sums = sums ^ np.uint64(seal.key)
         kept = np.empty_like(sums)
         try:
-            for offset, part in self._parts(planes, rows, kept):
-                read_fully(self._descriptor, part, offset, self.path)
+            for offset, part in self._parts(planes, rows):
+                read_fully(self._descriptor, kept[part.start : part.stop], offset, self.path)
         except StoreError as error:
             return error
         except OSError as error:
@@ -170,17 +183,15 @@ class Sums:
         os.close(self._descriptor)
         self.file.close()
 
-    def _parts(
-        self, planes: range, rows: range, sums: NDArray[np.uint64]
-    ) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """(offset in the file, sums) of the contiguous pieces of a region."""
-        per_plane = self._layout.rows_per_plane
+    def _parts(self, planes: range, rows: range) -> Iterator[tuple[int, range]]:
+        """(offset in the file, which sums of a region) of the contiguous pieces of it."""
+        per_plane, count = self._layout.rows_per_plane, len(rows)
         first = HEADER_BYTES + (planes.start * per_plane + rows.start) * _ITEM_BYTES
-        if len(rows) == per_plane:
-            yield first, sums
+        if count == per_plane:
+            yield first, range(len(planes) * count)
             return
         for index in range(len(planes)):
-            piece = sums[index * len(rows) : (index + 1) * len(rows)]
+            piece = range(index * count, (index + 1) * count)
             yield first + index * per_plane * _ITEM_BYTES, piece
 
     def _describe(

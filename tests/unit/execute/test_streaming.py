@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from outgrid import pipeline
+from outgrid import native, pipeline
 from outgrid.config import RunOptions
 from outgrid.errors import ExecutionError, StoreError
 from outgrid.execute import streaming
@@ -88,6 +88,26 @@ def obey(plan, transfers, recorder, **others):
         return stream(plan, recorder, hierarchy, Callbacks(committed, **callbacks), **others)
     finally:
         window.release()
+
+
+def test_transfers_are_looked_after_in_short_slices_and_kernels_compute_in_usual_ones():
+    before, slices = native.set_slice(0), {}
+
+    @dataclass
+    class Asking(Recorder):
+        def advance(self, plan, window, instruction):
+            if "kernel" not in slices:
+                slices["kernel"] = native.set_slice(0)
+
+    def committed(point):
+        slices["obeying"] = native.set_slice(native.PROMPT_SLICE)
+
+    with Shuffled(1) as transfers:
+        obey(plan_of(), transfers, Asking(), committed=committed)
+    if before == 0:
+        pytest.skip("Linux knows no slices before 6.12")
+    assert slices == {"kernel": before, "obeying": native.PROMPT_SLICE}
+    assert native.set_slice(0) == before
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -121,6 +121,33 @@ def test_regions_written_and_read_in_any_order_are_found_right(tmp_path_factory,
     assert (into == values).all()
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_sums_are_asked_for_when_a_transfer_begins(refused, written, monkeypatch):
+    path, values = written
+    asked = []
+
+    def advise(descriptor, offset, nbytes, advice):
+        asked.append((offset, nbytes))
+        if refused:
+            raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    into = np.zeros((3, 7, 33))
+    first = read_header(sums_path(path)).data_offset
+    with Transfers("threads") as transfers:
+        store = DirectStore.open(path, transfers, "rw", sums=True)
+        store.get(range(2, 5), range(1, 5), Planes.of(into, range(1, 5)))
+        assert asked == [(first + 8 * (7 * plane + 1), 8 * 4) for plane in (2, 3, 4)]
+        transfers.drain()
+        del asked[:]
+        store.put(range(2, 5), range(7), Planes.of(values[2:5]))
+        assert asked == [(first + 8 * 7 * 2, 8 * 7 * 3)]
+        transfers.drain()
+        store.close()
+    assert (into[:, 1:5] == values[2:5, 1:5]).all()
+    assert read_all(path)[1] == {}
+
+
 def test_every_flipped_bit_is_found_and_named(written):
     path, values = written
     chance = np.random.default_rng(2)
