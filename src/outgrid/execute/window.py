@@ -185,18 +185,24 @@ class Window(Rings):
             rows = (unfolded(part, folded) for part in rows)
         return [part[:count, :columns] for part in rows]
 
-    def some_set(self, move: Move) -> NDArray[np.bool_]:
-        """Of each plane of ``move``, whether one of a few values in it is not +0."""
+    def some_set(self, move: Move, places: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+        """Of each plane of ``move``, whether a value at one of ``places`` is not +0.
+
+        Those count that are in its rows; where rows lie folded, other ones in their place.
+        """
         buffer, dtype = self._memory[move.field, move.ring]
         bits = as_array(buffer, np.dtype(f"u{dtype.itemsize}"))
         first = (self.addresses(move) - buffer.address) // dtype.itemsize
-        rows, columns = len(move.rows), self._plan.schedule.shape[-1]
-        places = {
-            (row * rows // 4) * self._plan.columns + column * columns // 4
-            for row in (1, 2, 3)
-            for column in (1, 2, 3)
-        }
-        found: NDArray[np.bool_] = np.any(bits[first[:, None] + np.array([*places])], axis=1)
+        rows = (row - move.rows.start for row, _ in places)
+        there = np.array(
+            [
+                row * self._plan.columns + column
+                for row, (_, column) in zip(rows, places, strict=True)
+                if 0 <= row < len(move.rows)
+            ],
+            np.int64,
+        )
+        found: NDArray[np.bool_] = np.any(bits[first[:, None] + there], axis=1)
         return found
 
     def slots(self, field: str, index: int) -> list[np.ndarray]:

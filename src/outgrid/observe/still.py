@@ -42,12 +42,14 @@ __all__ = ["Seen", "Still", "StillPlanes"]
 
 NOTHING = 1 << 40  # further than any grid reaches
 
+Place = tuple[int, int]  # the row and the column of a cell in its plane
+
 
 class Seen(Window, Protocol):
     """Planes in memory, of which some values tell at once that a plane is not still."""
 
-    def some_set(self, move: Move, /) -> NDArray[np.bool_]:
-        """Of each plane that a transfer moves, whether one of a few values is not +0."""
+    def some_set(self, move: Move, places: Sequence[Place], /) -> NDArray[np.bool_]:
+        """Of each plane that a transfer moves, whether a value at one of ``places`` is not +0."""
         ...
 
     def slot_memory(self, field: str, index: int, slot: int, /) -> Iterator[tuple[int, int]]:
@@ -145,6 +147,7 @@ class StillPlanes:
             for (plane, *_), _ in corners(source.position):
                 driven[self._driven.index(source.field), plane] = True
         self._unseen = np.concatenate((self._unseen, driven))
+        self._places = {field.name: _places(problem, field.name) for field in stencil.evolving}
         self._moving: dict[int, NDArray[np.bool_]] = {}
         self._reaches: dict[int, Reach] = {}
         # What files hold as +0 that was not written, by state; slots of rings that may hold more.
@@ -199,11 +202,12 @@ class StillPlanes:
         step = move.trip.depth + move.level
         if step < 1:  # as it came, which was as the level after it if a sweep has one step
             return ~moving[self._levels.index((move.field, step)), move.first : move.last]
-        if moving[: len(self._levels)].all():
-            return np.zeros(len(planes), bool)
         writer = next(w.writer for w in self._reads.writings if w.field == move.field)
-        first = np.arange(move.first, move.last)
         low, high = reach.low[step - 1, writer], reach.high[step - 1, writer]
+        # Behind a wave what a plane was tells that it moves, and nothing else is looked at.
+        if low[number] <= 0 <= high[number] and moving[number, move.first : move.last].all():
+            return np.zeros(len(planes), bool)
+        first = np.arange(move.first, move.last)
         return ~_any_within(moving, first[:, None] + low, first[:, None] + 1 + high)
 
     def _needless(self, plan: Plan, get: Get) -> NDArray[np.bool_]:
@@ -240,9 +244,9 @@ class StillPlanes:
             return
         moving = self._of(get.trip)[number, get.first : get.last]
         moving[:] = ~self._left[get.state % 2, number, get.first : get.last]
-        for place in np.flatnonzero(moving & ~window.some_set(get)):
-            (cells,) = window.views(get, slice(place, place + 1))
-            moving[place] = not all_zero(cells)
+        for plane in np.flatnonzero(moving & ~window.some_set(get, self._places[get.field])):
+            (cells,) = window.views(get, slice(plane, plane + 1))
+            moving[plane] = not all_zero(cells)
 
     def parts(self, plan: Plan, window: Seen, part: Stretch) -> Iterator[Stretch]:
         """The steps of a stretch that have to be made; rings of the others are +0 then."""
@@ -335,6 +339,21 @@ class StillPlanes:
         """Per level, and field of sources, the planes of a trip that may hold more than +0."""
         known = self._moving.get(trip.index)
         return remember(self._moving, trip.index, self._unseen.copy()) if known is None else known
+
+
+def _places(problem: Problem, name: str) -> tuple[Place, ...]:
+    """A few places in the planes of a field: in each box of its region, if it has one."""
+    whole = tuple(range(extent) for extent in problem.shape)
+    found: set[Place] = set()
+    for box in problem.regions.get(name, (whole,)):
+        rows = box[1] if len(box) == 3 else range(1)
+        found |= {*product(_quarters(rows), _quarters(box[-1]))}
+    return tuple(sorted(found))
+
+
+def _quarters(part: range) -> list[int]:
+    """Where one, two and three quarters of a range end."""
+    return [part.start + len(part) * quarter // 4 for quarter in (1, 2, 3)]
 
 
 def _any_within(
