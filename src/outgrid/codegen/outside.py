@@ -1,17 +1,19 @@
 """Statements of cells around which some fields do not exist that exist in a region only.
 
-There such fields are +0, and their new values too: nothing of them is read, made or stored. A
+There such fields are +0, and their new values too: nothing of them is read, made or stored, and
+nothing is computed of them. A
 temporary that is computed again exists near faces only: elsewhere its expression stands where it is
 read. All else is computed by the same operations as in regions, so the bytes are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from outgrid.codegen.names import Names
 from outgrid.codegen.statements import Inputs, Statements, Work
-from outgrid.stencil.expression import Access, Profile, nodes
+from outgrid.codegen.vanishing import vanished
+from outgrid.stencil.expression import Access, Leaf, Profile, nodes
 from outgrid.stencil.model import Assignment
 from outgrid.stencil.recomputed import INSIDE, inlined, involved
 from outgrid.stencil.region import regional
@@ -37,6 +39,7 @@ class Outside(Statements):
             }
             for away in (True, False)
         }
+        # 0 as the fields are: they say where their regions end.
         self._ends = by_absence[True] - by_absence[False]
 
     def made(self, stage: int) -> bool:
@@ -50,8 +53,13 @@ class Outside(Statements):
         if self.again:
             left = inlined(assignments, self.names.stages, self.again)
             return super().moved(left, stage, planes)
-        left = tuple(made for made in assignments if made.field not in self.absent)
-        return super().moved(left, stage, planes)
+        left = [made for made in assignments if made.field not in self.absent]
+        rest = vanished([made.expression for made in left], self._vanishes, self.names.dtype)
+        made = (Assignment(one.field, value) for one, value in zip(left, rest, strict=True))
+        return super().moved(tuple(made), stage, planes)
+
+    def _vanishes(self, leaf: Leaf) -> bool:
+        return leaf in self._ends or (isinstance(leaf, Access) and leaf.field in self.absent)
 
     def inputs(self, work: Work, stage: int, planes: int) -> Inputs:
         """The planes of fields that exist everywhere."""
@@ -59,19 +67,14 @@ class Outside(Statements):
         return {place: name for place, name in inputs.items() if place[0] not in self.absent}
 
     def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
-        """+0 of a field that is absent."""
-        return "V{}" if access.field in self.absent else super().load(inputs, access, index)
+        """+0 of a temporary beyond the end of a row, where it is computed again."""
+        return "V{}" if access.field in self.again else super().load(inputs, access, index)
 
     def profile(self, profile: Profile, vector: str = "") -> str:
-        """0 of a profile that says where the region of an absent field is."""
-        if profile.name == INSIDE:  # which counts in vectors at an edge
+        """Where a row ends, which counts in vectors at an edge; else as in regions."""
+        if profile.name == INSIDE:
             return f"inside_row<decltype(edge)::value>(x + ({profile.offset}), first, last)"
-        return "V{}" if profile in self._ends else super().profile(profile, vector)
+        return super().profile(profile, vector)
 
     def _used_profiles(self, work: Work) -> tuple[Profile, ...]:
-        used = super()._used_profiles(work)
-        return tuple(one for one in used if not (one in self._ends or one.name == INSIDE))
-
-    def fetched(self, work: Work) -> Iterator[Access]:
-        """What is read of fields that exist everywhere."""
-        return (access for access in super().fetched(work) if access.field not in self.absent)
+        return tuple(one for one in super()._used_profiles(work) if one.name != INSIDE)

@@ -12,7 +12,7 @@ from itertools import chain, compress, product
 
 from outgrid.codegen.block import block_vectors
 from outgrid.codegen.faces import Faces, FarFaces
-from outgrid.codegen.masks import folded, masks
+from outgrid.codegen.masks import masks, without
 from outgrid.codegen.names import Names
 from outgrid.codegen.outside import Outside
 from outgrid.codegen.statements import Statements, Work, roots
@@ -79,7 +79,7 @@ class Rows:
         """What rows are updated with where all masks are +0."""
         stage_work = self.names.stages[stage]
         wanted = (a.expression for a in stage_work)
-        made = folded(wanted, self.masks[stage], self.names.dtype)
+        made = without(wanted, self.masks[stage], self.names.dtype)
         assignments = (Assignment(a.field, e) for a, e in zip(stage_work, made, strict=True))
         return self.statements.moved(tuple(assignments), stage, planes)
 

@@ -208,7 +208,8 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     total = product + c
     back = total - product
     lost = (product - (total - back)) + (c - back) + _lost(a, b, product)
-    return cast("Any", np.where(np.isfinite(lost), total + lost, total))
+    told = np.isfinite(lost) & (lost != 0)  # else a sum of -0 would become +0
+    return cast("Any", np.where(told, total + lost, total))
 
 
 def _lost(a: Any, b: Any, product: Any) -> Any:
