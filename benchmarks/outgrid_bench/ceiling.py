@@ -166,8 +166,10 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
         for group in groups
     ]
     windows = [Window(resident) for _ in range(machine.cores)]
-    masks = mask_fields(problem.stencil, problem.dtype)
-    _fill(resident, windows, {*masks, *problem.regions})
+    zero = {*mask_fields(problem.stencil, problem.dtype), *problem.regions}
+    for window in windows:
+        # Below the stability limit of every case: nothing grows, nothing turns subnormal.
+        window.fill(np.random.default_rng(0), zero, below=0.1)
 
     def work(chosen: Plan, window: Window, steps: int) -> None:
         for first in range(0, steps, CALL_STEPS):
@@ -195,18 +197,3 @@ def ceiling(case: Case, machine: Machine, level: int) -> tuple[float, tuple[int,
 def _resident(problem: Problem, machine: Machine) -> Plan:
     options = RunOptions(memory_bytes=1 << 40, tier="memory", threads=1)
     return plan(problem, options, machine, 0)
-
-
-def _fill(chosen: Plan, windows: list[Window], zero: Container[str]) -> None:
-    """Numbers below the stability limit of every case: nothing grows, nothing turns subnormal.
-
-    Numbers repeat where planes of folded rows have room for whole groups. Fields in ``zero`` are
-    +0.
-    """
-    numbers = (
-        np.random.default_rng(0).random(chosen.schedule.shape[1:]).astype(chosen.work.dtype) / 10
-    )
-    for window in windows:
-        for ring in chosen.schedule.rings:
-            for values in window.slots(ring.field, ring.index):
-                values[...] = 0 if ring.field in zero else np.resize(numbers, values.shape)

@@ -193,13 +193,9 @@ class Window(Rings):
         buffer, dtype = self._memory[move.field, move.ring]
         bits = as_array(buffer, np.dtype(f"u{dtype.itemsize}"))
         first = (self.addresses(move) - buffer.address) // dtype.itemsize
-        rows = (row - move.rows.start for row, _ in places)
+        begin, columns = move.rows.start, self._plan.columns
         there = np.array(
-            [
-                row * self._plan.columns + column
-                for row, (_, column) in zip(rows, places, strict=True)
-                if 0 <= row < len(move.rows)
-            ],
+            [(row - begin) * columns + column for row, column in places if row in move.rows],
             np.int64,
         )
         found: NDArray[np.bool_] = np.any(bits[first[:, None] + there], axis=1)
@@ -217,12 +213,14 @@ class Window(Rings):
         cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
         return cells.reshape(rows, columns)
 
-    def fill(self, noise: np.random.Generator, zero: Container[str] = ()) -> None:
-        """Set all cells to numbers in [0, 1), the same block of them again and again.
+    def fill(
+        self, noise: np.random.Generator, zero: Container[str] = (), below: float = 1.0
+    ) -> None:
+        """Set all cells to numbers in [0, ``below``), the same block of them again and again.
 
         Those of the fields in ``zero`` are set to +0.
         """
-        numbers = noise.random(1 << 16)
+        numbers = noise.random(1 << 16) * below
         for ring, buffer in zip(self._plan.schedule.rings, self._buffers, strict=True):
             block = numbers.astype(self._plan.dtype_of(ring.field))
             if ring.field in zero:
