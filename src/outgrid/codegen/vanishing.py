@@ -36,7 +36,7 @@ def vanished(
 ) -> tuple[Expression, ...]:
     """The expressions where leaves that ``vanishes`` tells are +0, computed in ``dtype``."""
     wanted = tuple(roots)
-    rest = _Rest(dtype)
+    rest = _Rest(vanishes, dtype)
     for node in nodes(*wanted):
         if not isinstance(node, Operation):
             rest.note(node, ZERO if vanishes(node) else node)
@@ -84,8 +84,8 @@ Part = tuple[Expression, bool]
 class _Rest:
     """What is left of nodes, operands before their operations."""
 
-    def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
+    def __init__(self, vanishes: Callable[[Leaf], bool], dtype: str) -> None:
+        self.vanishes, self.dtype = vanishes, dtype
         self.made: dict[Expression, Part] = {}
 
     def note(self, node: Expression, left: Expression, put_off: bool = False) -> None:
@@ -103,7 +103,7 @@ class _Rest:
 
     def choose(self, node: Operation) -> None:
         """One of two values, where the condition is known."""
-        decided = truth(self.whole(node.operands[0]), _none, self.dtype)
+        decided = truth(self.whole(node.operands[0]), self.vanishes, self.dtype)
         if decided is None:
             self.keep(node)
         else:
@@ -111,13 +111,13 @@ class _Rest:
 
     def sum(self, a: Part, b: Part) -> Part:
         """a + b."""
-        for (zero, put_off), (other, its) in ((a, b), (b, a)):
+        for (zero, _), (other, put_off) in ((a, b), (b, a)):
             if _is_zero(zero):
-                # A zero with a + 0 put off is +0. Adding -0 changes nothing, not even a zero.
-                positive = put_off or not _negative(zero)
+                # Adding -0 changes nothing, not even a zero. To zeroes nothing is put off.
+                positive = not _negative(zero)
                 if _is_zero(other):
-                    return (ZERO if positive or its or not _negative(other) else zero), False
-                return other, its or positive
+                    return (zero if positive else other), False
+                return other, put_off or positive
         (left, put_off), (right, its) = a, b
         return the_one(Operation("add", (left, right))), put_off or its
 
@@ -155,9 +155,7 @@ class _Rest:
 def _added(part: Part) -> Expression:
     """A value, with the + 0 that was put off."""
     left, put_off = part
-    if not put_off:
-        return left
-    return ZERO if _is_zero(left) else the_one(Operation("add", (left, ZERO)))
+    return the_one(Operation("add", (left, ZERO))) if put_off else left
 
 
 def _is_zero(node: Expression) -> TypeGuard[Constant]:
@@ -166,7 +164,3 @@ def _is_zero(node: Expression) -> TypeGuard[Constant]:
 
 def _negative(constant: Constant) -> bool:
     return math.copysign(1.0, constant.value) < 0
-
-
-def _none(_leaf: Leaf) -> bool:
-    return False
