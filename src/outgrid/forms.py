@@ -14,13 +14,14 @@ import msgspec
 from outgrid.axes import LAST, NAMES, in_fortran_order
 from outgrid.comm import Comm
 from outgrid.config import AUTO, RunOptions
-from outgrid.errors import InfeasiblePlan, UsageError
+from outgrid.errors import DefinitionError, InfeasiblePlan, StoreError, UsageError
 from outgrid.folding import Folding
 from outgrid.machine import Machine
 from outgrid.plan.calibration import Calibration
 from outgrid.plan.cost import rates
 from outgrid.plan.model import Plan
 from outgrid.plan.sizing import Sizing
+from outgrid.plan.staging import staging_of
 from outgrid.runs.group import Durable
 from outgrid.runs.places import is_spread
 from outgrid.schemes import DEFAULT, SCHEMES
@@ -30,7 +31,7 @@ from outgrid.stencil.recomputed import recomputable
 from outgrid.stencil.transposed import why_not_transposed
 from outgrid.units import format_seconds
 
-__all__ = ["Axis", "Folds", "Settled", "Temporaries"]
+__all__ = ["Axis", "Folds", "Settled", "Stages", "Temporaries"]
 
 # Rows that a stencil reads beyond a cell, from which on folded rows are worth what they take of
 # transfers: beyond memory an acoustic wave of order 4 in layers loses 10 to 25 % by them, elastic
@@ -253,6 +254,29 @@ class Temporaries(msgspec.Struct, frozen=True):
         worth = other < kept
         told = f"{listed}: {times}" if worth else f"temporaries are kept; {listed}: {times}"
         return Settled(again if worth else problem, (told,))
+
+
+class Stages(msgspec.Struct, frozen=True):
+    """Whether stages are made in parts, so that a step trails the one before it by fewer planes."""
+
+    by: Planner
+
+    def settled(self, problem: Problem, durable: Durable | None = None) -> Settled:
+        """The problem with stages in parts, where sweeps make several steps on a processor.
+
+        A run of which something is ``durable`` goes on with the stages that it was begun with:
+        its seams are theirs. Raises StoreError where its stencil has no such stages.
+        """
+        for share in durable.shares[:1] if durable is not None else ():
+            try:
+                return Settled(problem.in_stages(share.manifest.staged))
+            except DefinitionError as error:
+                raise StoreError(f"{share.folder.out}: {error}") from None
+        options, scheme = self.by.options, SCHEMES[self.by.options.scheme or DEFAULT.name]
+        passes = scheme.blocks or 1 in (scheme.depth, options.depth)
+        if passes or options.device != "cpu":
+            return Settled(problem)
+        return Settled(problem.in_stages(staging_of(problem)))
 
 
 class Folds(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from outgrid.execute.fill import check_fits
 from outgrid.execute.kernel import Kernel
 from outgrid.execute.others import others_share
 from outgrid.execute.streaming import Listener, doing
-from outgrid.forms import Axis, Folds, Settled, Temporaries
+from outgrid.forms import Axis, Folds, Settled, Stages, Temporaries
 from outgrid.machine import Accelerator, Machine, Network, describe_machine
 from outgrid.machines import Site
 from outgrid.plan.calibration import DISTURBING_SHARE, Calibration
@@ -152,7 +152,7 @@ class Planning(msgspec.Struct, frozen=True):
         A run of which something is ``durable`` goes on as it was begun. Raises UsageError.
         """
         told: tuple[str, ...] = ()
-        for form in Axis, Temporaries, Folds:
+        for form in Axis, Temporaries, Stages, Folds:
             found = form(self).settled(problem, durable)
             problem, told = found.problem, (*told, *found.told)
         return Settled(problem, told)
@@ -164,7 +164,8 @@ class Planning(msgspec.Struct, frozen=True):
         options leave no choice, there is one form. Axis and rows are those that are for the run.
         """
         along = Axis(self).settled(problem).problem
-        return tuple(Folds(self).settled(form).problem for form in Temporaries(self).forms(along))
+        forms = [Stages(self).settled(form).problem for form in Temporaries(self).forms(along)]
+        return tuple(Folds(self).settled(form).problem for form in forms)
 
     def rates_of(self, *forms: Problem) -> list[Calibration | None]:
         """What was measured of the kernels of ``forms``, where that is known of all."""

@@ -18,6 +18,7 @@ from outgrid.plan import form
 from outgrid.plan.explain import explain, explain_rows
 from outgrid.plan.schedule.model import Schedule
 from outgrid.plan.schedule.subgrid import Box
+from outgrid.stencil.model import Staging
 from outgrid.tiers import TIERS
 from outgrid.units import format_bytes
 
@@ -189,7 +190,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     the window. With a ``device`` the window lies in its memory, and nothing of it in that of the
     process. A grid passes along its axis ``transposed``: 0 is the first. Along the second, planes
     of the schedule, the layout and the tile are rows of files, and rows are planes; along the last,
-    files are in Fortran order, and their planes are those of the schedule.
+    files are in Fortran order, and their planes are those of the schedule. Stages may be
+    ``staged``: made in parts that update these fields, one after the other.
     """
 
     work: Work
@@ -212,6 +214,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     uncopied: tuple[str, ...] = ()
     transposed: int = 0
     folded: Folding | None = None
+    staged: Staging = ()
 
     @property
     def depth(self) -> int:

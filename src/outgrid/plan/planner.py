@@ -61,10 +61,14 @@ def plan(
         request = replace(request, accelerator=accelerator, packed=packed or {})
         chosen = _whole(request, begin)
     stencil = problem.stencil
-    form = {"recomputed": stencil.recomputed, "folded": stencil.folded}
+    notes = chosen.notes
     if stencil.folded is not None:
-        form["notes"] = (*chosen.notes, f"folded: {stencil.folded.rows} rows share each vector")
-    return replace(chosen, **form, transposed=problem.transposed)
+        notes = (*notes, f"folded: {stencil.folded.rows} rows share each vector")
+    if stencil.staged:
+        trails = chosen.schedule.skew.per_step
+        notes = (*notes, f"stages in parts: a step trails the one before it by {trails} planes")
+    form = {"recomputed": stencil.recomputed, "folded": stencil.folded, "staged": stencil.staged}
+    return replace(chosen, **form, notes=notes, transposed=problem.transposed)
 
 
 def _whole(request: Request, begin: Begin | None) -> Plan:

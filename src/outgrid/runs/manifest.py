@@ -19,6 +19,7 @@ from outgrid.record import RECORD_NAME, Part
 from outgrid.regular import read_own
 from outgrid.runs.places import Spread
 from outgrid.runs.together import Together
+from outgrid.stencil.model import Staging
 from outgrid.storage import Stamps, Uncopied
 
 MANIFEST_NAME = "manifest.json"
@@ -62,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Planes pass along the axis ``transposed`` of the grid, and ``planes`` and ``cut`` are said of
     these: along the second axis they are rows of files, along the last one files are in Fortran
-    order.
+    order. Stages are made in parts that are ``staged``, on which ``planes`` and seams depend.
 
     ``options`` are the entries of ``[run]`` that a resume goes by, as `RunOptions.kept` has them,
     and ``tier`` is what the plan chose.
@@ -97,6 +98,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     uncopied: dict[str, Uncopied] = {}
     series: dict[str, Stamps] = {}
     transposed: int | bool = 0
+    staged: Staging = ()
     format: int = FORMAT
 
     @property

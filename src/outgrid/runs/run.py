@@ -81,6 +81,7 @@ class Run(msgspec.Struct, frozen=True, dict=True):
             tier=plan.tier,
             recomputed=plan.recomputed,
             transposed=plan.transposed,
+            staged=plan.staged,
         )
         done, ended = (durable.steps, durable.ended) if durable is not None else (0, "")
         return cls(problem, options, plan, folder, manifest, comm, done, ended)
@@ -103,6 +104,7 @@ class Run(msgspec.Struct, frozen=True, dict=True):
             tier=plan.tier,
             recomputed=plan.recomputed,
             transposed=plan.transposed,
+            staged=plan.staged,
         )
         done = max(0, manifest.steps_done)
         return cls(problem, options, plan, folder, manifest, comm, done, manifest.ended)
@@ -121,7 +123,8 @@ class Run(msgspec.Struct, frozen=True, dict=True):
         """Some of the steps in the form in which they are computed."""
         axis = self.plan.transposed
         problem = steps.transpose(axis) if axis else steps
-        return problem.recomputing(self.plan.recomputed).folding(self.plan.folded)
+        form = problem.recomputing(self.plan.recomputed).folding(self.plan.folded)
+        return form.in_stages(self.plan.staged)
 
     @property
     def last(self) -> int:

@@ -74,6 +74,10 @@ class Stage(msgspec.Struct, frozen=True):
         return tuple(made.expression for made in (*self.assignments, *self.reductions))
 
 
+Staging = tuple[tuple[str, ...], ...]
+"""The fields that each stage updates, in order."""
+
+
 class Stencil(msgspec.Struct, frozen=True):
     """An update rule: one step applies the stages in order.
 
@@ -82,7 +86,7 @@ class Stencil(msgspec.Struct, frozen=True):
     by at most one stage. Later stages see what earlier ones wrote; level -1 of a field may not be
     read after the stage that updates it. Temporaries that are `recomputed` are computed again where
     they are read, except near faces; rows may be `folded`: the values are the same, and so is the
-    JSON-able form.
+    JSON-able form. `stages` may be `staged`, the stages of another stencil in parts.
     `wholes` are the names of what was declared as one, with the fields that are its components,
     where their names do not tell that. Raises DefinitionError when the parts do not fit together.
     """
@@ -95,6 +99,7 @@ class Stencil(msgspec.Struct, frozen=True):
     defaults: tuple[tuple[str, float], ...] = ()
     recomputed: tuple[str, ...] = ()
     folded: Folding | None = None
+    staged: Staging = ()
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:

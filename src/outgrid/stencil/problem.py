@@ -50,7 +50,7 @@ from outgrid.stencil.labels import grid_of_labels
 from outgrid.stencil.lagged import Lagged
 from outgrid.stencil.line import ROW, bounded_row, row_of
 from outgrid.stencil.lowered import lowered
-from outgrid.stencil.model import Stencil
+from outgrid.stencil.model import Staging, Stencil
 from outgrid.stencil.parameters import (
     ParameterValues,
     ProfileValues,
@@ -64,6 +64,7 @@ from outgrid.stencil.recomputed import recomputing
 from outgrid.stencil.region import Region, plain
 from outgrid.stencil.series import Series
 from outgrid.stencil.snapshot import Snapshot
+from outgrid.stencil.staged import staged
 from outgrid.stencil.transposed import transposed_arguments, why_not_transposed
 from outgrid.stencil.until import Until
 from outgrid.stencil.values import (
@@ -272,6 +273,17 @@ class Problem:
         """The same problem, equal to this one, whose rows are folded so in the window."""
         changed = copy.copy(self)
         object.__setattr__(changed, "stencil", msgspec.structs.replace(self.stencil, folded=how))
+        return changed
+
+    def in_stages(self, staging: Staging) -> "Problem":
+        """The same problem, whose stages are made in these parts; as they are where there are none.
+
+        Raises DefinitionError where these are not parts of its stages.
+        """
+        if not staging:
+            return self
+        changed = copy.copy(self)
+        object.__setattr__(changed, "stencil", staged(self.stencil, staging))
         return changed
 
     def transpose(self, axis: int = 1) -> "Problem":

@@ -1,0 +1,71 @@
+"""Stages made in parts, one after the other: the same values, and planes closer behind each other.
+
+The assignments of a stage read the values from before it. Those that read nothing of each other
+may as well be made one after the other. Then each part has a shift of its own along the stream, and
+a step may trail the one before it by fewer planes: of waves on staggered grids some components read
+farther ahead, and others farther behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from outgrid.errors import DefinitionError
+from outgrid.stencil import expression as ex
+from outgrid.stencil.model import Assignment, Stage, Staging, Stencil
+
+__all__ = ["independent", "staged"]
+
+
+def independent(stage: Stage) -> Staging:
+    """The fields of a stage in the smallest parts that read nothing of each other.
+
+    One part where there are reductions: they read the values from before the whole stage.
+    """
+    written = {made.field for made in stage.assignments}
+    if stage.reductions:
+        return (tuple(made.field for made in stage.assignments),)
+    parts: list[set[str]] = []
+    for made in stage.assignments:
+        linked = {made.field, *_read(made) & written}
+        apart = [part for part in parts if part.isdisjoint(linked)]
+        parts = [*apart, linked.union(*(part for part in parts if part not in apart))]
+    ordered = [made.field for made in stage.assignments]
+    return tuple(tuple(name for name in ordered if name in part) for part in parts)
+
+
+def staged(stencil: Stencil, staging: Iterable[Sequence[str]]) -> Stencil:
+    """The stencil whose stages are made in these parts.
+
+    Raises DefinitionError where they are not the parts of its stages in order, or read of each
+    other.
+    """
+    left = [tuple(names) for names in staging]
+    stages: list[Stage] = []
+    for stage in stencil.stages:
+        smallest, found = independent(stage), set[str]()
+        made = {assignment.field: assignment for assignment in stage.assignments}
+        while found != made.keys():
+            names = left.pop(0) if left else ()
+            whole = {name for part in smallest if not found & {*part} for name in part}
+            cut = [part for part in smallest if 0 < len({*part} & {*names}) < len(part)]
+            if not names or not whole.issuperset(names) or cut:
+                raise DefinitionError(
+                    f"the stages of {stencil.name} cannot be made in parts that begin with those "
+                    f"that update {', '.join(names) or 'nothing'}"
+                )
+            found.update(names)
+            part = tuple(one for name, one in made.items() if name in names)
+            stages.append(replace(stage, assignments=part))
+        if not made:
+            stages.append(stage)
+    if left:
+        raise DefinitionError(f"{stencil.name} has no stage that updates {', '.join(left[0])}")
+    fields = tuple(tuple(made.field for made in stage.assignments) for stage in stages)
+    return replace(stencil, stages=tuple(stages), staged=fields)
+
+
+def _read(made: Assignment) -> set[str]:
+    return {access.field for access in ex.accesses(made.expression)}
