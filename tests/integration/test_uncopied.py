@@ -413,6 +413,23 @@ def test_a_value_that_becomes_infinite_is_found_in_the_first_sweep(tmp_path, mod
     assert "NotFinite" not in type(found.value).__name__
 
 
+@pytest.mark.parametrize("way", [{}, STRIPS], ids=["planes", "strips"])
+def test_what_becomes_infinite_before_a_nan_has_come_does_not_end_the_run(tmp_path, model, way):
+    array = np.load(model / "u.npy")
+    array[3, 8, 20], array[30, 8, 20] = 3e38, np.nan
+    np.save(model / "u.npy", array)
+    np.save(model / "c.npy", np.full(SHAPE, 3.0, np.float32))
+    found = run(tmp_path / "run", problem(model), **way)
+    assert "u" in read(found)
+    np.save(model / "u.big.npy", array.astype(">f4"))  # which is converted, so copied
+    wanted = run(tmp_path / "copied", problem(model, u="u.big.npy"), **way)
+    assert "u" not in read(wanted)
+    for level in found:
+        np.testing.assert_array_equal(found[level], wanted[level])
+    assert sorted(found.record.warnings) == sorted(wanted.record.warnings)
+    assert "1 values that are NaN or infinite" in found.record.warnings[0]
+
+
 def test_an_unwatched_run_that_was_cut_off_is_not_watched_later(tmp_path, model, monkeypatch):
     array = np.load(model / "c.npy")
     array[2, 3, 5] = np.nan  # among the planes that the first commit is behind

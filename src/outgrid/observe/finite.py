@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,11 +15,15 @@ from outgrid.comm import Comm
 from outgrid.observe.observer import Noted, Observer, Reached, Window
 from outgrid.observe.watch import Watch
 from outgrid.plan.instruction import Get, Point
+from outgrid.runs.group import Durable
 from outgrid.runs.manifest import Manifest
 from outgrid.runs.run import Run
 from outgrid.stencil.problem import PREVIOUS
+from outgrid.storage import Uncopied
 
 __all__ = ["Finite", "not_finite", "warning_of"]
+
+LOOKED_AT_ONCE = 1 << 20  # values of a file
 
 
 def not_finite(name: str) -> str:
@@ -37,15 +43,20 @@ class Finite(Observer):
     """Watches a run that begins with finite numbers alone, on all ranks, where it is asked to.
 
     Levels that are read where they lie are looked at when they come into the window for the first
-    time, so before anything is made of them.
+    time, so before anything is made of them; as a whole where a value becomes infinite before.
     """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._finite = run.manifest.finite
+        self._finite, self._lying = run.manifest.finite, run.manifest.uncopied
         self._watch: Watch | None = None
         self._odd: dict[str, int] = {}
         self._seen: dict[str, NDArray[np.int64]] = {}  # of each plane, the rows below this one
+
+    def begin(self, manifest: Manifest, durable: Durable | None) -> Manifest:
+        """Take down where levels lie."""
+        self._lying = manifest.uncopied
+        return super().begin(manifest, durable)
 
     def filled(self, finite: bool) -> None:
         """What holds of all ranks holds."""
@@ -61,8 +72,26 @@ class Finite(Observer):
         if not self._finite:
             return kernel
         names = tuple(field.name for field in self.run.problem.stencil.fields)
-        self._watch = Watch(self.run.plan, names, until=self.run.problem.until)
+        until = self.run.problem.until
+        self._watch = Watch(run.plan, names, until=until, begins_finite=self._begins_finite)
         return replace(kernel, watch=self._watch)
+
+    def _begins_finite(self) -> bool:
+        """Whether all levels that are read where they lie are finite. Raises UsageError."""
+        return self._finite and all(
+            np.isfinite(values).all()
+            for name, place in self._lying.items()
+            for values in self._values(name, place)
+        )
+
+    def _values(self, name: str, place: Uncopied) -> Iterator[NDArray[Any]]:
+        """The values of a file, some at a time. Raises UsageError if it has changed."""
+        place.check_unchanged(name)
+        dtype = self.run.plan.dtype_of(name.removesuffix(PREVIOUS))
+        cells = math.prod(self.run.problem.shape)
+        values = np.memmap(place.path, dtype, "r", place.offset, cells)
+        for first in range(0, cells, LOOKED_AT_ONCE):
+            yield values[first : first + LOOKED_AT_ONCE]
 
     def _arriving(self, get: Get, window: Window) -> None:
         """Look at planes of initial values that have come into the window."""

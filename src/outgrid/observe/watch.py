@@ -7,6 +7,8 @@ gone at its end, as a condition may have it, are not noticed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 
@@ -56,7 +58,9 @@ class Watch:
     """Where to look, and what was seen: of ``fields``, in the order of the kernel.
 
     With ``every_step`` all steps are looked at, else those that stay when their sweep has ended.
-    Where the run may end, as ``until`` has it, is looked at as well.
+    Where the run may end, as ``until`` has it, is looked at as well. While initial values arrive,
+    ``begins_finite`` says whether they are finite, those that are still to come included: a run is
+    not watched where they are not, whatever is made of the others before.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class Watch:
         *,
         every_step: bool = False,
         until: Until | None = None,
+        begins_finite: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._begins_finite = begins_finite
         self._plan, self._fields, self._every_step = plan, fields, every_step
         self._until = until
         self._levels = -min((departure.level for departure in plan.schedule.departures), default=0)
@@ -90,6 +96,8 @@ class Watch:
         """Take down a place as the kernel counts it. Raises NotFinite if the run has to end."""
         if place == NOWHERE:
             return
+        if not (trip.sweep or self._stopped or self._begins_finite()):
+            self.stop()
         index = self._place(trip, place)
         if self.first is None or index < self.first:
             self.first = index

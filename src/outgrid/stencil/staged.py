@@ -45,22 +45,18 @@ def staged(stencil: Stencil, staging: Iterable[Sequence[str]]) -> Stencil:
     left = [tuple(names) for names in staging]
     stages: list[Stage] = []
     for stage in stencil.stages:
-        smallest, found = independent(stage), set[str]()
-        made = {assignment.field: assignment for assignment in stage.assignments}
-        while found != made.keys():
+        parts = {*independent(stage)}
+        while parts:
             names = left.pop(0) if left else ()
-            whole = {name for part in smallest if not found & {*part} for name in part}
-            cut = [part for part in smallest if 0 < len({*part} & {*names}) < len(part)]
-            if not names or not whole.issuperset(names) or cut:
+            taken = {part for part in parts if {*part} <= {*names}}
+            if not taken or {*names} != {name for part in taken for name in part}:
                 raise DefinitionError(
                     f"the stages of {stencil.name} cannot be made in parts that begin with those "
                     f"that update {', '.join(names) or 'nothing'}"
                 )
-            found.update(names)
-            part = tuple(one for name, one in made.items() if name in names)
-            stages.append(replace(stage, assignments=part))
-        if not made:
-            stages.append(stage)
+            made = tuple(one for one in stage.assignments if one.field in names)
+            stages.append(replace(stage, assignments=made))
+            parts -= taken
     if left:
         raise DefinitionError(f"{stencil.name} has no stage that updates {', '.join(left[0])}")
     fields = tuple(tuple(made.field for made in stage.assignments) for stage in stages)

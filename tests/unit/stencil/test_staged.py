@@ -14,8 +14,11 @@ from outgrid.stencil.staged import independent, staged
 from outgrid.testing.reference import run_reference
 
 
-def waves(order):
-    """Elastic waves in two dimensions, velocities and stresses half a cell apart."""
+def waves(order, energy=False):
+    """Elastic waves in two dimensions, velocities and stresses half a cell apart.
+
+    With their ``energy``, a reduction in a stage of its own.
+    """
 
     @og.stencil(name=f"waves{order}")
     def rule(vy, vx, syy, sxx, sxy, *, light, stiff):
@@ -36,13 +39,14 @@ def waves(order):
                 "sxx": sxx + stiff * spread + behind(vx, "x"),
                 "sxy": sxy + stiff * (ahead(vx, "y") + ahead(vy, "x")),
             },
+            *([{"energy": og.sum(vy * vy + vx * vx)}] if energy else []),
         ]
 
     return rule.trace(2)
 
 
-def problem(order=4, steps=3):
-    stencil, rng = waves(order), np.random.default_rng(0)
+def problem(order=4, steps=3, energy=False):
+    stencil, rng = waves(order, energy), np.random.default_rng(0)
     begun = {field.name: rng.standard_normal((40, 96)) for field in stencil.fields}
     return Problem(stencil, (40, 96), "float64", steps, {"light": 0.2, "stiff": 0.3}, initial=begun)
 
@@ -104,6 +108,14 @@ def test_a_stage_with_reductions_stays_whole():
 
     (stage,) = rule.trace(2).stages
     assert independent(stage) == (("a", "b"),)
+
+
+def test_a_stage_of_reductions_alone_stays():
+    posed = problem(energy=True)
+    staging = staging_of(posed)
+    assert staging == (("vy", "vx"), ("syy", "sxx"), ("sxy",), ())
+    *_, last = posed.in_stages(staging).stencil.stages
+    assert last == posed.stencil.stages[-1]
 
 
 @pytest.mark.parametrize(
