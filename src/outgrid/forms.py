@@ -267,16 +267,22 @@ class Stages(msgspec.Struct, frozen=True):
         A run of which something is ``durable`` goes on with the stages that it was begun with:
         its seams are theirs. Raises StoreError where its stencil has no such stages.
         """
-        for share in durable.shares[:1] if durable is not None else ():
-            try:
-                return Settled(problem.in_stages(share.manifest.staged))
-            except DefinitionError as error:
-                raise StoreError(f"{share.folder.out}: {error}") from None
+        if durable is not None:
+            return self._going_on(problem, durable)
         options, scheme = self.by.options, SCHEMES[self.by.options.scheme or DEFAULT.name]
         passes = scheme.blocks or 1 in (scheme.depth, options.depth)
         if passes or options.device != "cpu":
             return Settled(problem)
         return Settled(problem.in_stages(staging_of(problem)))
+
+    def _going_on(self, problem: Problem, durable: Durable) -> Settled:
+        """The problem of a run that goes on, with the stages that it had."""
+        for share in durable.shares[:1]:
+            try:
+                return Settled(problem.in_stages(share.manifest.staged))
+            except DefinitionError as error:
+                raise StoreError(f"{share.folder.out}: {error}") from None
+        return Settled(problem)
 
 
 class Folds(msgspec.Struct, frozen=True):

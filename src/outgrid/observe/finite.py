@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outgrid.comm import Comm
+from outgrid.formats.npy import map_npy
 from outgrid.observe.observer import Noted, Observer, Reached, Window
 from outgrid.observe.watch import Watch
 from outgrid.plan.instruction import Get, Point
@@ -77,19 +78,23 @@ class Finite(Observer):
         return replace(kernel, watch=self._watch)
 
     def _begins_finite(self) -> bool:
-        """Whether all levels that are read where they lie are finite. Raises UsageError."""
-        return self._finite and all(
-            np.isfinite(values).all()
+        """Whether all levels that are read where they lie are finite. Raises UsageError.
+
+        What is found holds of the run from then on, also before those values come.
+        """
+        self._finite = all(
+            bool(np.isfinite(values).all())
             for name, place in self._lying.items()
             for values in self._values(name, place)
         )
+        return self._finite
 
     def _values(self, name: str, place: Uncopied) -> Iterator[NDArray[Any]]:
         """The values of a file, some at a time. Raises UsageError if it has changed."""
         place.check_unchanged(name)
         dtype = self.run.plan.dtype_of(name.removesuffix(PREVIOUS))
         cells = math.prod(self.run.problem.shape)
-        values = np.memmap(place.path, dtype, "r", place.offset, cells)
+        values = map_npy(place.path, place.header((cells,), dtype))
         for first in range(0, cells, LOOKED_AT_ONCE):
             yield values[first : first + LOOKED_AT_ONCE]
 

@@ -35,7 +35,7 @@ def _staging_of(stencil: Stencil, dtype: str, edges: Edges) -> Staging:
         skew = dependences(changed, edges).skew().per_step
         return skew, tile_slope(changed, dtype, edges).per_step
 
-    whole = tuple(tuple(made.field for made in stage.assignments) for stage in stencil.stages)
+    whole = tuple(stage.updated for stage in stencil.stages)
     smallest = [independent(stage) for stage in stencil.stages]
     best = moves(sum(smallest, ()))
     if best[0] >= moves(whole)[0]:
@@ -45,9 +45,9 @@ def _staging_of(stencil: Stencil, dtype: str, edges: Edges) -> Staging:
         joined: list[tuple[str, ...]] = []
         for at, part in enumerate(parts):
             for place, other in enumerate(joined):
-                together = (*joined[:place], (*other, *part), *joined[place + 1 :])
+                together = [*joined[:place], (*other, *part), *joined[place + 1 :]]
                 if moves((*before, *together, *parts[at + 1 :], *after)) == best:
-                    joined = [*together]
+                    joined = together
                     break
             else:
                 joined.append(part)

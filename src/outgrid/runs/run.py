@@ -78,10 +78,7 @@ class Run(msgspec.Struct, frozen=True, dict=True):
             first=plan.stored.planes.start,
             first_row=plan.owned.rows.start,
             options=kept,
-            tier=plan.tier,
-            recomputed=plan.recomputed,
-            transposed=plan.transposed,
-            staged=plan.staged,
+            **_form(plan),
         )
         done, ended = (durable.steps, durable.ended) if durable is not None else (0, "")
         return cls(problem, options, plan, folder, manifest, comm, done, ended)
@@ -98,14 +95,7 @@ class Run(msgspec.Struct, frozen=True, dict=True):
         kept: dict[str, Any],
     ) -> Run:
         """A run that goes on in the files of a manifest, with the steps that are left."""
-        manifest = msgspec.structs.replace(
-            manifest,
-            options=kept,
-            tier=plan.tier,
-            recomputed=plan.recomputed,
-            transposed=plan.transposed,
-            staged=plan.staged,
-        )
+        manifest = msgspec.structs.replace(manifest, options=kept, **_form(plan))
         done = max(0, manifest.steps_done)
         return cls(problem, options, plan, folder, manifest, comm, done, manifest.ended)
 
@@ -147,3 +137,8 @@ class Run(msgspec.Struct, frozen=True, dict=True):
         problem = self.problem.ending(sum(self.plan.schedule.depths[:sweeps]))
         plan = ended(self.plan, problem, sweeps)
         return replace(self, problem=problem, plan=plan, ended=why)
+
+
+def _form(plan: Plan) -> dict[str, Any]:
+    """What a manifest says of how a plan goes through the grid."""
+    return {name: getattr(plan, name) for name in ("tier", "recomputed", "transposed", "staged")}

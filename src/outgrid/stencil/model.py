@@ -73,6 +73,11 @@ class Stage(msgspec.Struct, frozen=True):
         """What is evaluated in each interior cell."""
         return tuple(made.expression for made in (*self.assignments, *self.reductions))
 
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """The fields that it updates."""
+        return tuple(made.field for made in self.assignments)
+
 
 Staging = tuple[tuple[str, ...], ...]
 """The fields that each stage updates, in order."""

@@ -265,25 +265,23 @@ class Problem:
 
     def recomputing(self, names: Iterable[str]) -> "Problem":
         """The same problem, equal to this one, which computes these temporaries again."""
-        changed = copy.copy(self)
-        object.__setattr__(changed, "stencil", recomputing(self.stencil, names))
-        return changed
+        return self._computed_by(recomputing(self.stencil, names))
 
     def folding(self, how: Folding | None) -> "Problem":
         """The same problem, equal to this one, whose rows are folded so in the window."""
-        changed = copy.copy(self)
-        object.__setattr__(changed, "stencil", msgspec.structs.replace(self.stencil, folded=how))
-        return changed
+        return self._computed_by(msgspec.structs.replace(self.stencil, folded=how))
 
     def in_stages(self, staging: Staging) -> "Problem":
         """The same problem, whose stages are made in these parts; as they are where there are none.
 
         Raises DefinitionError where these are not parts of its stages.
         """
-        if not staging:
-            return self
+        return self._computed_by(staged(self.stencil, staging)) if staging else self
+
+    def _computed_by(self, stencil: Stencil) -> "Problem":
+        """The same problem, by another form of its stencil."""
         changed = copy.copy(self)
-        object.__setattr__(changed, "stencil", staged(self.stencil, staging))
+        object.__setattr__(changed, "stencil", stencil)
         return changed
 
     def transpose(self, axis: int = 1) -> "Problem":

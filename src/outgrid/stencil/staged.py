@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
-from outgrid.stencil.model import Assignment, Stage, Staging, Stencil
+from outgrid.stencil.model import Stage, Staging, Stencil
 
 __all__ = ["independent", "staged"]
 
@@ -24,16 +24,15 @@ def independent(stage: Stage) -> Staging:
 
     One part where there are reductions: they read the values from before the whole stage.
     """
-    written = {made.field for made in stage.assignments}
     if stage.reductions:
-        return (tuple(made.field for made in stage.assignments),)
+        return (stage.updated,)
     parts: list[set[str]] = []
     for made in stage.assignments:
-        linked = {made.field, *_read(made) & written}
+        read = {access.field for access in ex.accesses(made.expression)}
+        linked = {made.field, *read.intersection(stage.updated)}
         apart = [part for part in parts if part.isdisjoint(linked)]
         parts = [*apart, linked.union(*(part for part in parts if part not in apart))]
-    ordered = [made.field for made in stage.assignments]
-    return tuple(tuple(name for name in ordered if name in part) for part in parts)
+    return tuple(tuple(name for name in stage.updated if name in part) for part in parts)
 
 
 def staged(stencil: Stencil, staging: Iterable[Sequence[str]]) -> Stencil:
@@ -59,9 +58,5 @@ def staged(stencil: Stencil, staging: Iterable[Sequence[str]]) -> Stencil:
             parts -= taken
     if left:
         raise DefinitionError(f"{stencil.name} has no stage that updates {', '.join(left[0])}")
-    fields = tuple(tuple(made.field for made in stage.assignments) for stage in stages)
+    fields = tuple(stage.updated for stage in stages)
     return replace(stencil, stages=tuple(stages), staged=fields)
-
-
-def _read(made: Assignment) -> set[str]:
-    return {access.field for access in ex.accesses(made.expression)}
