@@ -51,11 +51,23 @@ std::vector<Unpacking> planes_of(const PlaneArray& array) {
   return planes;
 }
 
-// Rows, bytes of a vector, bytes of a row, bytes from row to row.
-using FoldingTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+// Rows, bytes of a vector, bytes of a row, bytes from row to row, and where parts of a row begin
+// and end, if parts are kept.
+using PartsOfRow = std::vector<std::pair<std::int64_t, std::int64_t>>;
+using FoldingTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, PartsOfRow>;
 
 Folding folding_of(const FoldingTuple& given) {
-  return {std::get<0>(given), std::get<1>(given), std::get<2>(given), std::get<3>(given)};
+  const auto& [rows, vector_bytes, row_bytes, stride, parts] = given;
+  Folding folding{rows, vector_bytes, row_bytes, stride, {}};
+  for (const auto& [begin, end] : parts) folding.parts.push_back({begin, end});
+  folding.check();
+  return folding;
+}
+
+void check_bytes(std::int64_t begin, std::int64_t end) {
+  if (begin >= 0 && end >= begin) return;
+  throw std::invalid_argument("no bytes from " + std::to_string(begin) + " to " +
+                              std::to_string(end));
 }
 
 File::Mode mode_of(const std::string& mode) {
@@ -214,34 +226,37 @@ void bind_queue(nb::module_& module) {
       nb::arg("row_bytes"), nb::arg("stride"), nb::arg("item_bytes"));
   module.def(
       "fold",
-      [](std::int64_t address, std::int64_t nbytes, std::int64_t rows, std::int64_t vector_bytes,
-         std::int64_t row_bytes, std::int64_t stride) {
-        const Folding folding{rows, vector_bytes, row_bytes, stride};
-        folding.check();
+      [](std::int64_t address, std::int64_t nbytes, const FoldingTuple& how) {
+        const Folding folding = folding_of(how);
         folding.check_rows(nbytes);
         nb::gil_scoped_release release;
-        if (folding.folds())
-          fold(reinterpret_cast<std::byte*>(address), nbytes / row_bytes, folding);
+        if (folding.folds()) {
+          fold(reinterpret_cast<std::byte*>(address), nbytes / folding.row_bytes, folding);
+        }
       },
-      nb::arg("address"), nb::arg("nbytes"), nb::arg("rows"), nb::arg("vector_bytes"),
-      nb::arg("row_bytes"), nb::arg("stride"));
+      nb::arg("address"), nb::arg("nbytes"), nb::arg("folding"));
   module.def(
       "unfold",
       [](std::int64_t from, std::int64_t begin, std::int64_t end, std::int64_t to,
-         std::int64_t rows, std::int64_t vector_bytes, std::int64_t row_bytes,
-         std::int64_t stride) {
-        const Folding folding{rows, vector_bytes, row_bytes, stride};
-        folding.check();
-        if (begin < 0 || end < begin) {
-          throw std::invalid_argument("no bytes from " + std::to_string(begin) + " to " +
-                                      std::to_string(end));
-        }
+         const FoldingTuple& how) {
+        const Folding folding = folding_of(how);
+        check_bytes(begin, end);
         nb::gil_scoped_release release;
         unfold(reinterpret_cast<const std::byte*>(from), begin, end,
                reinterpret_cast<std::byte*>(to), folding);
       },
-      nb::arg("from_"), nb::arg("begin"), nb::arg("end"), nb::arg("to"), nb::arg("rows"),
-      nb::arg("vector_bytes"), nb::arg("row_bytes"), nb::arg("stride"));
+      nb::arg("from_"), nb::arg("begin"), nb::arg("end"), nb::arg("to"), nb::arg("folding"));
+  module.def(
+      "put_parts",
+      [](std::int64_t from, std::int64_t begin, std::int64_t end, std::int64_t parted,
+         const FoldingTuple& how) {
+        const Folding folding = folding_of(how);
+        check_bytes(begin, end);
+        nb::gil_scoped_release release;
+        put_parts(reinterpret_cast<const std::byte*>(from), begin, end,
+                  reinterpret_cast<std::byte*>(parted), folding);
+      },
+      nb::arg("from_"), nb::arg("begin"), nb::arg("end"), nb::arg("parted"), nb::arg("folding"));
 
   nb::class_<Completion>(module, "Completion")
       .def_ro("ticket", &Completion::ticket)
@@ -275,7 +290,7 @@ void bind_queue(nb::module_& module) {
       .def_ro("fold_seconds", &Statistics::fold_seconds);
 
   const QueueOptions defaults;
-  const FoldingTuple natural{1, 0, 0, 0};
+  const FoldingTuple natural{1, 0, 0, 0, {}};
   nb::class_<Queue>(module, "Queue")
       .def(nb::new_([](const std::string& engine, int depth, std::int64_t request_bytes,
                        std::int64_t staging_bytes) {

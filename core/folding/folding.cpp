@@ -92,10 +92,51 @@ void unfold_row(const std::byte* row, std::int64_t begin, std::int64_t end, std:
   if (begin < end) copy_part(end);
 }
 
+// Visits the parts of rows among their bytes [begin, end): how far the bytes of each are from the
+// first one, how far they lie from it in memory, and how many they are.
+template <class Visit>
+void each_part(std::int64_t begin, std::int64_t end, const Folding& folding, const Visit& visit) {
+  for (std::int64_t row = begin / folding.row_bytes; row * folding.row_bytes < end; ++row) {
+    const std::int64_t first = row * folding.row_bytes;
+    for (const Folding::Part& part : folding.parts) {
+      const std::int64_t from = std::max(begin, first + part.begin);
+      const std::int64_t to = std::min(end, first + part.end);
+      if (from < to) visit(from - begin, row * folding.stride + (from - first), to - from);
+    }
+  }
+}
+
+// Whether a part of one row lies where the other part of another row does.
+bool meet(const Folding::Part& one, const Folding::Part& other, std::int64_t stride) {
+  const std::int64_t ahead = (other.begin - one.begin) % stride;
+  return ahead < one.end - one.begin || stride - ahead < other.end - other.begin;
+}
+
 }  // namespace
 
 void Folding::check() const {
   constexpr std::int64_t kSmallestItem = 4;
+  std::int64_t last = 0;
+  for (const Part& part : parts) {
+    if (rows != 1 || part.begin < last || part.end <= part.begin || part.end > row_bytes ||
+        part.end - part.begin > stride) {
+      throw std::invalid_argument(
+          "bytes " + std::to_string(part.begin) + " to " + std::to_string(part.end) + " of " +
+          std::to_string(rows) + " rows of " + std::to_string(row_bytes) + " bytes, " +
+          std::to_string(stride) +
+          " from row to row: parts are those of single rows, in order and apart, and no longer "
+          "than from row to row");
+    }
+    last = part.end;
+    for (const Part* other = parts.data(); other != &part; ++other) {
+      if (!meet(*other, part, stride)) continue;
+      throw std::invalid_argument("with " + std::to_string(stride) +
+                                  " bytes from row to row, bytes " + std::to_string(other->begin) +
+                                  " to " + std::to_string(other->end) +
+                                  " of a row lie where bytes " + std::to_string(part.begin) +
+                                  " to " + std::to_string(part.end) + " of another one do");
+    }
+  }
   if (rows == 1) return;
   if (rows < 1 || vector_bytes <= 0 || vector_bytes % rows != 0 ||
       chunk_bytes() % kSmallestItem != 0 || row_bytes <= 0 || row_bytes > stride ||
@@ -110,7 +151,7 @@ void Folding::check() const {
 }
 
 void Folding::check_rows(std::int64_t nbytes) const {
-  if (nbytes >= 0 && (!folds() || nbytes % row_bytes == 0)) return;
+  if (nbytes >= 0 && ((!folds() && !parted()) || nbytes % row_bytes == 0)) return;
   throw std::invalid_argument(std::to_string(nbytes) + " bytes are no whole rows of " +
                               std::to_string(row_bytes));
 }
@@ -129,6 +170,13 @@ void fold(std::byte* data, std::int64_t count, const Folding& folding) {
 void unfold(const std::byte* folded, std::int64_t begin, std::int64_t end, std::byte* to,
             const Folding& folding) {
   if (end <= begin) return;
+  if (folding.parted()) {
+    std::memset(to, 0, static_cast<std::size_t>(end - begin));
+    each_part(begin, end, folding, [&](std::int64_t at, std::int64_t lies, std::int64_t nbytes) {
+      std::memcpy(to + at, folded + lies, static_cast<std::size_t>(nbytes));
+    });
+    return;
+  }
   if (!folding.folds()) {
     std::memcpy(to, folded + begin, static_cast<std::size_t>(end - begin));
     return;
@@ -143,6 +191,13 @@ void unfold(const std::byte* folded, std::int64_t begin, std::int64_t end, std::
     begin += taken;
     to += taken;
   }
+}
+
+void put_parts(const std::byte* from, std::int64_t begin, std::int64_t end, std::byte* parted,
+               const Folding& folding) {
+  each_part(begin, end, folding, [&](std::int64_t at, std::int64_t lies, std::int64_t nbytes) {
+    std::memcpy(parted + lies, from + at, static_cast<std::size_t>(nbytes));
+  });
 }
 
 }  // namespace outgrid

@@ -31,7 +31,7 @@ void divide_inner(std::vector<Extent>& extents, const Segment& piece, std::int64
   const bool whole = block_first == first && block_last == last;
   const bool aligned = (piece.address + (block_first - piece.offset)) % rules.memory_alignment == 0;
   const bool worth = whole || block_last - block_first >= kSmallestDirect;
-  if (block_last > block_first && aligned && worth && !rules.unfolds) {
+  if (block_last > block_first && aligned && worth && !rules.translates) {
     append(extents, piece, first, block_first, Road::staged);
     append(extents, piece, block_first, block_last, Road::direct);
     append(extents, piece, block_last, last, Road::staged);
@@ -49,7 +49,7 @@ void divide_run(std::vector<Extent>& extents, std::span<const Segment> run, cons
     inner_first = ceil_block(inner_first);
     inner_last = std::max(inner_first, floor_block(inner_last));
   }
-  const Road edge = rules.unfolds ? Road::gathered : Road::buffered;
+  const Road edge = rules.translates ? Road::gathered : Road::buffered;
   for (const Segment& piece : run) {
     const std::int64_t first = piece.offset;
     const std::int64_t last = piece.offset + piece.nbytes;

@@ -8,8 +8,9 @@
 //      gathered  the same bytes as buffered ones, through the staging area all the same
 //    Segments that follow each other in the file are one run. A write goes buffered only in the
 //    partial blocks at the two ends of a run; a ragged joint inside a run is gathered into whole
-//    blocks. What is written of folded rows (folding.h) is never moved from where it lies: it goes
-//    staged and gathered, and the addresses of its pieces mean nothing.
+//    blocks. What is written of folded rows and what is moved of rows in parts (folding.h) is not
+//    what lies in memory: it goes staged and gathered, and the addresses of its pieces mean
+//    nothing.
 // 2. `cut_next` joins neighbouring extents of one road into a request of bounded size.
 #pragma once
 
@@ -50,7 +51,7 @@ struct CutRules {
   std::int64_t memory_alignment;
   std::int64_t request_bytes;  // bound of one request, a multiple of the block
   std::int64_t staging_bytes;  // bound of one staged request, a multiple of the block
-  bool unfolds = false;        // what is written is not what lies in memory
+  bool translates = false;     // what is moved is not what lies in memory
 };
 
 std::vector<Extent> divide(std::span<const Segment> segments, const CutRules& rules);

@@ -85,7 +85,10 @@ std::int64_t place(std::vector<Segment>& segments, std::int64_t row_bytes) {
 void check_folding(const Folding& folding, const std::vector<Segment>& segments,
                    const std::vector<Unpacking>& planes, std::int64_t row_bytes) {
   folding.check();
-  if (!folding.folds()) return;
+  if (!folding.folds() && !folding.parted()) return;
+  if (!planes.empty() && folding.parted()) {
+    throw std::invalid_argument("packed planes cannot be unpacked to rows that lie in parts");
+  }
   if (row_bytes > 0 && row_bytes != folding.row_bytes) {
     throw std::invalid_argument("rows of " + std::to_string(row_bytes) +
                                 " bytes cannot be summed up where rows of " +
@@ -166,7 +169,15 @@ struct Queue::Ticket {
   Completion completion;
 
   // Whether what it writes has to be unfolded.
-  bool unfolds() const { return folding.folds() && kind == Operation::Kind::write; }
+  bool unfolds() const {
+    return (folding.folds() || folding.parted()) && kind == Operation::Kind::write;
+  }
+
+  // Whether rows that it reads are to lie in parts.
+  bool parts_rows() const { return folding.parted() && kind == Operation::Kind::read; }
+
+  // Whether what it moves is not what lies in memory, so that all of it is copied.
+  bool translates() const { return unfolds() || parts_rows(); }
 
   // Whether what it reads has to be folded.
   bool folds() const { return folding.folds() && kind == Operation::Kind::read; }
@@ -174,20 +185,35 @@ struct Queue::Ticket {
   // Whether something is left to do when all of it has been read.
   bool rearranges() const { return completion.error == 0 && (!planes.empty() || folds()); }
 
-  // The `nbytes` from `position` on of all that it writes, as they are in the file.
-  void unfold_from(std::int64_t position, std::int64_t nbytes, std::byte* to) const {
+  // Visits the segments of the `nbytes` from `position` on of all that it moves: where the memory
+  // of each begins, which of its bytes they are, and how many came before.
+  template <class Visit>
+  void each_segment(std::int64_t position, std::int64_t nbytes, const Visit& visit) const {
     auto segment = std::upper_bound(
         segments.begin(), segments.end(), position,
         [](std::int64_t wanted, const Segment& each) { return wanted < each.position; });
-    for (--segment; nbytes > 0; ++segment) {
-      const std::int64_t begin = position - segment->position;
-      const std::int64_t taken = std::min(nbytes, segment->nbytes - begin);
-      unfold(reinterpret_cast<const std::byte*>(segment->address), begin, begin + taken, to,
-             folding);
-      position += taken;
-      nbytes -= taken;
-      to += taken;
+    --segment;
+    for (std::int64_t done = 0; done < nbytes; ++segment) {
+      const std::int64_t begin = position + done - segment->position;
+      const std::int64_t taken = std::min(nbytes - done, segment->nbytes - begin);
+      visit(reinterpret_cast<std::byte*>(segment->address), begin, begin + taken, done);
+      done += taken;
     }
+  }
+
+  // These bytes as they are in the file.
+  void unfold_from(std::int64_t position, std::int64_t nbytes, std::byte* to) const {
+    each_segment(position, nbytes,
+                 [&](const std::byte* memory, std::int64_t begin, std::int64_t end,
+                     std::int64_t done) { unfold(memory, begin, end, to + done, folding); });
+  }
+
+  // Puts them, which have come to `from`, where their rows lie in parts.
+  void put_parts_of(std::int64_t position, std::int64_t nbytes, const std::byte* from) const {
+    each_segment(position, nbytes,
+                 [&](std::byte* memory, std::int64_t begin, std::int64_t end, std::int64_t done) {
+                   put_parts(from + done, begin, end, memory, folding);
+                 });
   }
 
   // Folds the rows of a segment, and sums them up before if that is wanted, group by group.
@@ -219,7 +245,7 @@ struct Queue::Ticket {
   }
 
   // The row at either end of a piece may go on in others: with the last of them it is summed up
-  // where the caller has it; or unfolded, where it lies folded there.
+  // where the caller has it; or unfolded, where it lies folded or in parts there.
   void sum_ends(const Piece& piece) {
     const std::int64_t end = piece.position + piece.nbytes;
     const std::int64_t first = piece.position / row_bytes, last = (end - 1) / row_bytes;
@@ -230,7 +256,7 @@ struct Queue::Ticket {
       std::int64_t& there = parts[row];
       there += part;
       if (there < row_bytes) continue;
-      if (unfolds()) {
+      if (translates()) {
         unfolded.resize(static_cast<std::size_t>(row_bytes));
         unfold_from(begin, row_bytes, unfolded.data());
         sum(row, unfolded.data());
@@ -359,7 +385,7 @@ std::int64_t Queue::flush(const Striped& file) {
 }
 
 Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
-                            std::span<const Segment> segments, bool unfolds) {
+                            std::span<const Segment> segments, bool translates) {
   const Backing* backing = part->backing();
   if (backing != nullptr && engine_name_ != "threads") {
     throw std::invalid_argument("memory is copied by the engine threads, not by " + engine_name_);
@@ -372,7 +398,7 @@ Queue::Strand Queue::strand(Operation::Kind kind, std::shared_ptr<File> part,
                        part->memory_alignment(),
                        request_bytes_,
                        slot_bytes_,
-                       unfolds};
+                       translates};
   return {std::move(part), rules, divide(segments, rules), {}};
 }
 
@@ -385,16 +411,16 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
   auto ticket = std::make_unique<Ticket>();
   ticket->kind = kind;
   ticket->folding = folding;
-  const bool unfolds = ticket->unfolds();
+  const bool translates = ticket->translates();
   const bool in_rows = planes.empty() && ticket->folds() && folding.has_gaps();
   const std::vector<Segment> rows = in_rows ? rows_of(segments, folding) : std::vector<Segment>{};
   const std::vector<Segment>& moved = in_rows ? rows : segments;
   if (file.parts.size() == 1) {
-    ticket->strands.push_back(strand(kind, file.parts.front(), moved, unfolds));
+    ticket->strands.push_back(strand(kind, file.parts.front(), moved, translates));
   } else {
     const auto dealt = deal(moved, file.stripe_bytes, file.parts.size());
     for (std::size_t part = 0; part < dealt.size(); ++part) {
-      ticket->strands.push_back(strand(kind, file.parts[part], dealt[part], unfolds));
+      ticket->strands.push_back(strand(kind, file.parts[part], dealt[part], translates));
     }
   }
   if (kind != Operation::Kind::sync) {
@@ -402,7 +428,7 @@ std::int64_t Queue::submit(Operation::Kind kind, const Striped& file, std::vecto
   }
   ticket->row_bytes = row_bytes;
   ticket->planes = std::move(planes);
-  if (folding.folds() && ticket->planes.empty()) {
+  if ((folding.folds() || folding.parted()) && ticket->planes.empty()) {
     std::erase_if(segments, [](const Segment& each) { return each.nbytes == 0; });
     ticket->segments = std::move(segments);
   }
@@ -548,7 +574,7 @@ void Queue::drive() {
       statistics_ = moved_;
     }
     for (Request* request : copied) {
-      (request->ticket->unfolds() ? moved_.fold_seconds : moved_.sum_seconds) +=
+      (request->ticket->translates() ? moved_.fold_seconds : moved_.sum_seconds) +=
           request->copy_seconds;
       if (request->gathers()) {
         ready.push_back(request);
@@ -677,7 +703,7 @@ bool Queue::settle(Request& request) {
       (is_cached(cut.road) ? moved_.buffered_bytes : moved_.direct_bytes) += cut.nbytes;
     }
     if (is_copied(cut.road)) moved_.staged_bytes += cut.payload;
-    if (ticket.unfolds()) moved_.folded_bytes += cut.payload;
+    if (ticket.translates()) moved_.folded_bytes += cut.payload;
     if (ticket.row_bytes > 0) moved_.summed_bytes += cut.payload;
   }
   return true;
@@ -763,7 +789,7 @@ void Queue::copy() {
 void Queue::copy_and_sum(Request& request) const {
   Ticket& ticket = *request.ticket;
   const bool copies = is_copied(request.cut.road), sums = request.sums();
-  const bool unfolds = ticket.unfolds();
+  const bool unfolds = ticket.unfolds(), parts = ticket.parts_rows();
   const double begin = processor_seconds();
   for (const Piece& piece : request.cut.pieces) {
     auto* memory = reinterpret_cast<std::byte*>(piece.address);
@@ -771,6 +797,9 @@ void Queue::copy_and_sum(Request& request) const {
     if (unfolds) {  // through the caches, for what sums it up
       ticket.unfold_from(piece.position, piece.nbytes, staging);
       if (sums) ticket.sum_whole(piece, staging);
+    } else if (parts) {
+      if (sums) ticket.sum_whole(piece, staging);
+      ticket.put_parts_of(piece.position, piece.nbytes, staging);
     } else {
       std::byte* from = copies && !request.gathers() ? staging : memory;
       if (sums) ticket.sum_whole(piece, from);
@@ -780,7 +809,7 @@ void Queue::copy_and_sum(Request& request) const {
     }
     if (sums) ticket.sum_ends(piece);
   }
-  request.copy_seconds = sums || unfolds ? processor_seconds() - begin : 0.0;
+  request.copy_seconds = sums || unfolds || parts ? processor_seconds() - begin : 0.0;
 }
 
 // The last that is done for a ticket of packed planes, or of planes that are to lie folded.

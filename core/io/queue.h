@@ -23,6 +23,8 @@
 //     up right before, group by group, and not with its requests.
 //  8. A ticket may write folded planes, whose memory does not change: all of its bytes are unfolded
 //     into the staging memory, and summed up from there.
+//     So are those of planes whose rows lie in parts, and what is read of these goes through the
+//     staging memory as well.
 //  9. Closing the queue drops tickets that have not begun and waits for requests under way, as long
 //     as it has patience.
 //  10. A thread that throws ends; whoever waits for a completion then is told so.
@@ -146,7 +148,7 @@ class Queue {
                       std::int64_t row_bytes, std::vector<Unpacking> planes = {},
                       const Folding& folding = {});
   Strand strand(Operation::Kind kind, std::shared_ptr<File> part, std::span<const Segment> segments,
-                bool unfolds);
+                bool translates);
   void check_here() const;
   void take_engine(const std::string& wanted, int depth);
   void stop();

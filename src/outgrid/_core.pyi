@@ -5,8 +5,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Rows of a group, bytes of a vector, of a row and from row to row.
-_FoldedRows: TypeAlias = tuple[int, int, int, int]
+# Rows of a group, bytes of a vector, of a row, from row to row, and parts of a row.
+_FoldedRows: TypeAlias = tuple[int, int, int, int, tuple[tuple[int, int], ...]]
 
 BLOCK_BYTES: int
 PROMPT_SLICE: int
@@ -33,19 +33,9 @@ def unpack(
     stride: int,
     item_bytes: int,
 ) -> bool: ...
-def fold(
-    address: int, nbytes: int, rows: int, vector_bytes: int, row_bytes: int, stride: int
-) -> None: ...
-def unfold(
-    from_: int,
-    begin: int,
-    end: int,
-    to: int,
-    rows: int,
-    vector_bytes: int,
-    row_bytes: int,
-    stride: int,
-) -> None: ...
+def fold(address: int, nbytes: int, folding: _FoldedRows) -> None: ...
+def unfold(from_: int, begin: int, end: int, to: int, folding: _FoldedRows) -> None: ...
+def put_parts(from_: int, begin: int, end: int, parted: int, folding: _FoldedRows) -> None: ...
 
 class Buffer:
     def __init__(self, nbytes: int, huge_pages: bool = True, lock: bool = False) -> None: ...

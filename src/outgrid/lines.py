@@ -48,7 +48,8 @@ def format_extents(shape: Iterable[int]) -> str:
 def format_work(plan: Mapping[str, Any], steps: int) -> str:
     """What a plan in JSON-able form computes: "heat5 on 400 x 600 float64 (c in int8), 9 steps"."""
     fields = plan.get("layout", {}).get("apart", ())
-    apart = ", ".join(f"{field['field']} in {field['dtype']}" for field in fields)
+    other = [field for field in fields if field["dtype"] != plan["dtype"]]
+    apart = ", ".join(f"{field['field']} in {field['dtype']}" for field in other)
     shape = exchanged(plan["shape"], int(plan.get("transposed", 0)))
     grid = f"{plan['stencil']} on {format_extents(shape)} {plan['dtype']}"
     return f"{grid}{f' ({apart})' if apart else ''}, {format_count(steps, 'step')}"

@@ -23,19 +23,21 @@ Everything here is a class of C++ (`core/`), passed on unchanged; nothing else i
   `submit_read_packed` reads packed planes, int64 rows (address of the packed bytes, how many, their
   checksum, address of the plane, rows, bytes of a row, from row to row, of an item), which are
   unpacked before the Completion; EBADMSG says that they are not what was packed.
-  With a `folding` (rows of a group, bytes of a vector, of a row and from row to row) rows lie
+  With a `folding` (rows of a group, bytes of a vector, of a row, from row to row, parts) rows lie
   folded in memory, and row after row in the file. Segments, or planes that are packed, begin with a
   group then; what the memory of the last group has beyond the rows, and beyond their ends, becomes
-  0. Memory that is written from does not change.
+  0. Memory that is written from does not change. With parts of a row (first and last byte of each)
+  only these are in memory, row after row at a stride at which they do not meet, and zeroes are
+  written for all others.
 - `pack(address, rows, row_bytes, item_bytes, into, room, margin)`: packs a plane of numbers of 4 or
   8 bytes exactly, into fewer than `room` bytes that can be unpacked where they end at most `margin`
   before the plane does; returns how many, 0 where that cannot be, and their checksum. `unpack` is
   its inverse; False where the bytes are not what was packed.
-- `fold(address, nbytes, rows, vector_bytes, row_bytes, stride)`: folds `nbytes` of rows, `stride`
-  from row to row, in groups of so many where they lie: vector v of a group has the chunk
-  [v * c, (v + 1) * c) of the bytes of each row in turn, where c is the bytes of a vector by the
-  rows. `unfold(from_, begin, end, to, ...)` copies the bytes from `begin` to `end` of what the rows
-  were before, without gaps.
+- `fold(address, nbytes, folding)`: folds `nbytes` of rows in groups where they lie: vector v of a
+  group has the chunk [v * c, (v + 1) * c) of the bytes of each row in turn, where c is the bytes of
+  a vector by the rows. `unfold(from_, begin, end, to, folding)` copies the bytes from `begin` to
+  `end` of what the rows were before, without gaps. `put_parts(from_, begin, end, parted, folding)`
+  does the inverse for rows that lie in parts.
 - `Outlet(descriptors, held_bytes)`: what kernels call to leave bytes in these files, which
   stay open as long; `drain` waits until they are written; `address` is that of its C side.
   `failure` is the number of a file and why it could not be written, or (0, 0).
@@ -83,6 +85,7 @@ from outgrid._core import (
     engines,
     fold,
     pack,
+    put_parts,
     set_slice,
     unfold,
     unpack,
@@ -107,6 +110,7 @@ __all__ = [
     "engines",
     "fold",
     "pack",
+    "put_parts",
     "set_slice",
     "unfold",
     "unpack",

@@ -347,7 +347,7 @@ import numpy as np
 from outgrid import native
 
 rows, chunk, stride, (count, row_bytes) = 4, 16, 9920, map(int, sys.argv[3:])
-folding = rows, rows * chunk, row_bytes, stride
+folding = rows, rows * chunk, row_bytes, stride, ()
 values = np.random.default_rng(0).integers(0, 256, (count, row_bytes), np.uint8)
 filled = np.pad(values, ((0, -count % rows), (0, stride - row_bytes)))
 groups = filled.reshape(-1, rows, stride // chunk, chunk)

@@ -161,7 +161,8 @@ def test_of_any_place_and_plan(data, tmp_path_factory):
         if draw(st.booleans())
         else []
     )
-    columns = draw(st.sampled_from([20, 24, 32]))  # rows in whole lines, and with padding
+    # Rows in whole lines, with padding, and some of which parts are kept.
+    columns = draw(st.sampled_from([20, 24, 32, 80]))
     problem = posed(
         name,
         (planes, ROWS, columns),

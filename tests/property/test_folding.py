@@ -58,13 +58,13 @@ def test_what_is_folded_is_unfolded_from_any_byte_on(folding, count, data):
     memory = apart(values, rows, stride)
     memory[count:] = 7
     memory[:, row_bytes:] = 7
-    native.fold(memory.ctypes.data, values.nbytes, *folding)
+    native.fold(memory.ctypes.data, values.nbytes, (*folding, ()))
     assert memory.tobytes() == folded(values, rows, vector_bytes, stride).tobytes()
     begin = data.draw(st.integers(0, values.nbytes))
     end = data.draw(st.integers(begin, values.nbytes))
     for first, last in ((begin, end), (0, values.nbytes)):
         into = np.full(last - first + 2, 7, np.uint8)
-        native.unfold(memory.ctypes.data, first, last, into.ctypes.data + 1, *folding)
+        native.unfold(memory.ctypes.data, first, last, into.ctypes.data + 1, (*folding, ()))
         assert into[1:-1].tobytes() == values.tobytes()[first:last]
         assert (into[0], into[-1]) == (7, 7)
 
@@ -113,7 +113,7 @@ def test_a_file_has_rows_one_after_the_other(
     table = np.array(table, np.int64)
     summed = [xxhash.xxh3_64_intdigest(row.tobytes()) for each in natural for row in each]
     total = (0, sum(each.nbytes for each in natural))
-    given_sums = (row_bytes if sums else 0, folding)
+    given_sums = (row_bytes if sums else 0, (*folding, ()))
     kept = window.copy()
 
     queue.submit_write(file, table, *given_sums)
@@ -146,7 +146,7 @@ def test_a_file_of_memory_has_rows_one_after_the_other():
     memory = folded(values, 4, 64, 1088)
     kept = memory.copy()
     table = np.array([(100, memory.ctypes.data, memory.nbytes)], np.int64)
-    queue.submit_write(file, table, 1088, (4, 64, 1088, 1088))
+    queue.submit_write(file, table, 1088, (4, 64, 1088, 1088, ()))
     (written,) = queue.wait()
     plain = np.zeros_like(values)
     natural = np.array([(100, plain.ctypes.data, plain.nbytes)], np.int64)
@@ -155,7 +155,7 @@ def test_a_file_of_memory_has_rows_one_after_the_other():
     assert (plain == values).all()
     assert (memory == kept).all()
     memory[:] = 0
-    queue.submit_read(file, table, 1088, (4, 64, 1088, 1088))
+    queue.submit_read(file, table, 1088, (4, 64, 1088, 1088, ()))
     (again,) = queue.wait()
     assert (memory == kept).all()
     assert written.sums == read.sums == again.sums
@@ -169,7 +169,10 @@ def test_a_read_that_fails_says_where(tmp_path):
         file = native.File(tmp_path / "u", "r", direct)
         queue = native.Queue()
         queue.submit_read(
-            file, np.array([(0, memory.ctypes.data, 16_384)], np.int64), 1024, (2, 64, 1024, 1024)
+            file,
+            np.array([(0, memory.ctypes.data, 16_384)], np.int64),
+            1024,
+            (2, 64, 1024, 1024, ()),
         )
         (done,) = queue.wait()
         assert done.errno != 0
@@ -195,11 +198,11 @@ def test_rows_that_cannot_be_folded_are_refused(tmp_path, folding, nbytes, row_b
     table = np.array([(0, memory.ctypes.data, nbytes)], np.int64)
     for submit in (queue.submit_read, queue.submit_write):
         with pytest.raises(ValueError, match=message):
-            submit(file, table, row_bytes, folding)
+            submit(file, table, row_bytes, (*folding, ()))
     assert queue.outstanding == 0
     if row_bytes == 0:
         with pytest.raises(ValueError, match=message):
-            native.fold(memory.ctypes.data, nbytes, *folding)
+            native.fold(memory.ctypes.data, nbytes, (*folding, ()))
     queue.close()
 
 
@@ -207,5 +210,5 @@ def test_the_ways_of_the_fold_that_are_fast_are_all_alike():
     for rows, vector_bytes in itertools.product((2, 4), (32, 64, 128)):
         values = np.random.default_rng(rows).integers(0, 256, (8 * rows, 2048), np.uint8)
         memory = values.copy()
-        native.fold(memory.ctypes.data, memory.nbytes, rows, vector_bytes, 2048, 2048)
+        native.fold(memory.ctypes.data, memory.nbytes, (rows, vector_bytes, 2048, 2048, ()))
         assert memory.tobytes() == folded(values, rows, vector_bytes, 2048).tobytes()

@@ -52,16 +52,18 @@ def narrow(update: Update) -> Iterator[str]:
     """
     yield CELLS
     yield "    (void)x;"
-    left, highest = update.carrying.left, dict[str, int]()
+    left, highest, lies = update.carrying.left, dict[str, int](), dict[str, str]()
     for node in nodes(*roots(left)):
         if isinstance(node, Access):
             place = update.inputs.get((node.field, node.level, node.offset[0]))
             if place is not None:
                 highest[place] = max(highest.get(place, 0), node.offset[1])
+                lies[place] = node.field
     unit = update.names.row_unit
     for place, row in highest.items():
         beyond = (-(-row // unit) + 1) * unit
-        yield f"    __builtin_prefetch({place} + i + {beyond} * stride);"
+        at, stride = update.names.at(lies[place]), update.names.stride(lies[place])
+        yield f"    __builtin_prefetch({place} + {at} + {beyond} * {stride});"
     yield from (f"    {line}" for line in update.body())
     yield "  };"
     yield "  for (int64_t x = c.x0; x < c.x1; x += kAcross) {"

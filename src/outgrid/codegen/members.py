@@ -23,7 +23,7 @@ def layers(names: Names) -> str:
 
 
 def by_field(names: Names) -> str:
-    """What a field is, by its number: the stage that updates it, and the type of its cells.
+    """What a field is, by its number: the stage that updates it, the type of its cells, its rows.
 
     Nobody looks at temporaries that are computed again: most of their cells are not made.
     """
@@ -36,7 +36,8 @@ def by_field(names: Names) -> str:
         "writer": ["-1" if stage is None else str(stage) for stage in written],
         "cell_kind": [f"kKind<{names.stored(field.name)}>" for field in names.stencil.fields],
     }
-    lines: list[str] = []
+    narrow = ", ".join(str(field.name in names.narrow).lower() for field in names.stencil.fields)
+    lines = [f"static constexpr bool kNarrow[] = {{{narrow}}};"]
     for name, values in tables.items():
         lines.append(f"OG_INLINE int {name}(int64_t field) {{")
         lines.append(f"  constexpr int found[] = {{{', '.join(values)}}};")

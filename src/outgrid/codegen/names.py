@@ -22,6 +22,7 @@ from outgrid.stencil.expression import (
     nodes,
 )
 from outgrid.stencil.model import Assignment, Field, Stencil
+from outgrid.stencil.region import kept_in_columns
 from outgrid.stencil.symbol import AXES
 
 
@@ -81,6 +82,8 @@ class Names:
         self.profiles = tuple(profile.name for profile in stencil.profiles)
         self.radius = stencil.radius
         self.folded = stencil.folded
+        # Rows of these may be kept in parts, at a stride of their own.
+        self.narrow = kept_in_columns(stencil, edges)
         self.row_unit = row_unit(stencil)
         # Folded rows may share vectors with fixed ones, and with none beyond the last row.
         self.ragged = self.folded is not None
@@ -97,6 +100,14 @@ class Names:
         self.edged = not folds and (images["x"] or odd)
         # Groups of folded rows at a face, and ends of rows, look them up.
         self.imaged = folds and (images["x"] or images["y"])
+
+    def at(self, field: str, index: str = "i") -> str:
+        """Where a cell lies in a plane of a field, which most fields have at ``index``."""
+        return f"{index} + aside" if field in self.narrow else index
+
+    def stride(self, field: str) -> str:
+        """Cells from row to row of a field."""
+        return "narrow" if field in self.narrow else "stride"
 
     def stored(self, field: str) -> str:
         """The type of a cell of a field as it is kept."""

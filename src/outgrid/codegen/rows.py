@@ -56,11 +56,14 @@ class Rows:
         }
 
     def _vectors(self, stage: int) -> int:
-        """Vectors of a row that advance together; folded rows go vector by vector."""
-        if self.names.folded is not None:
+        """Vectors of a row that advance together; folded rows, and parts of rows, go one by one."""
+        if self.names.folded is not None or self._narrow(stage):
             return 1
         work = self.statements.expressions(stage, USUAL_GROUPS[0])
         return block_vectors([made.expression for _, made in work])
+
+    def _narrow(self, stage: int) -> bool:
+        return self.statements.narrow(self.statements.expressions(stage, 1))
 
     def _masks(self, stage: int) -> frozenset[str]:
         """Fields that are folded into a second update of rows where they are all +0.
@@ -228,7 +231,9 @@ class Rows:
                     plane = f"{self.names.fields[name]}_plane"
                     for n in range(planes):
                         cleared = f"clear({plane}(s, s.base + t, z + {n}), s.row_stride, part)"
-                        yield f"      if (flags & {bits[name]}) {cleared};"
+                        # Where a field is kept in parts of rows, there is nothing in the others.
+                        whole = " && s.narrow_stride == s.row_stride" * (name in self.names.narrow)
+                        yield f"      if (flags & {bits[name]}{whole}) {cleared};"
                 yield "      break;"
             yield "      default:"
             yield from calls("inside", self._groups(stage, self.statements))

@@ -113,7 +113,7 @@ class Statements:
         """What cells of a field hold that a row has outside the interior: of a temporary 0."""
         if self.names.stencil.field(field).temporary:
             return "V{}"
-        return f"load({inputs[field, -1, plane]} + {place})"
+        return f"load({inputs[field, -1, plane]} + {self.names.at(field, place)})"
 
     def planes(self, inputs: Inputs) -> Iterator[str]:
         """The planes that are read."""
@@ -153,7 +153,7 @@ class Statements:
 
     def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
         plane, row, column = self.names.offset(access)
-        at = f"{inputs[access.field, access.level, plane]} + {index}"
+        at = f"{inputs[access.field, access.level, plane]} + {self.names.at(access.field, index)}"
         if self.names.folded is not None:
             return self._load_folded(inputs, access) or f"load_at<{row}, {column}>({at}, stride)"
         place = f"{at}{self.row(access)}"
@@ -196,7 +196,8 @@ class Statements:
         row = self.names.offset(access)[1]
         if row and self.names.image(access.field, "y") and self.names.stencil.ndim == 3:
             return f" + {self.names.fields[access.field]}_row_{'m' if row < 0 else 'p'}{abs(row)}"
-        return f" {'+' if row > 0 else '-'} {abs(row)} * stride" if row else ""
+        stride = self.names.stride(access.field)
+        return f" {'+' if row > 0 else '-'} {abs(row)} * {stride}" if row else ""
 
     def _row_names(self, work: Work) -> dict[tuple[str, int], str]:
         """Names of the distances to rows that may lie beyond a face, by field and offset."""
@@ -241,8 +242,15 @@ class Statements:
                 pointer = f"g{self.names.profiles.index(profile.name)}"
                 yield f"    {self.profile(profile)} = along_column({pointer} + y);"
 
+    def narrow(self, work: Work) -> bool:
+        """Whether it reads or makes fields whose rows may be kept in parts."""
+        read = (node.field for node in nodes(*roots(work)) if isinstance(node, Access))
+        return not self.names.narrow.isdisjoint((*read, *(made.field for _, made in work)))
+
     def row_settings(self, work: Work) -> Iterator[str]:
         yield from self.profile_settings(work)
+        if self.narrow(work):
+            yield "    aside = y * (narrow - stride);"
         if self.names.ragged:
             yield "    inner = rows_within(y, kLowY, s.rows - kHighY);"
         if self.names.imaged:

@@ -120,6 +120,11 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         if not self.work:
             return "\n".join([*lines, "  (void)s, (void)t, (void)z, (void)c;", "}", ""])
         lines.append("  const int64_t now = s.base + t, stride = s.row_stride;")
+        if self.statements.narrow(self.work):
+            lines.append("  const int64_t narrow = s.narrow_stride;")
+            lines.append(
+                "  int64_t aside = 0;  // from where a cell of a row lies to where it is kept"
+            )
         lines += self.statements.planes(self.inputs)
         for plane in range(self.planes):
             for field in self.names.written(self.stage):
@@ -157,7 +162,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         for node in self.statements.fetched(self.work):
             reads.setdefault((node.field, node.level), set()).add(self.names.offset(node)[:2])
         written = dict.fromkeys(made.field for _, made in self.work)
-        always: list[str] = []
+        always: list[tuple[str, str]] = []
         yield "  const bool fetches = way.ahead != 0;"
         for (field, version), places in reads.items():
             evolving = self.names.stencil.field(field).evolving
@@ -168,20 +173,23 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             for reach in sorted({0, rows}):
                 depths = [plane for plane, row in places if _whole(row, unit) >= reach]
                 name = f"{self.names.fields[field]}_{'beyond' if reach else 'ahead'}{-version}_"
-                side = f" + way.beyond * {reach} * stride" if reach else ""
+                stride = self.names.stride(field)
+                side = f" + way.beyond * {reach} * {stride}" if reach else ""
                 farthest = f"(s.downward ? {min(depths)} : {max(depths)})"
                 yield from self._next(name, field, version, farthest, side)
-                always += [f"{name}{plane}" for plane in range(self.planes)]
+                always += [(f"{name}{plane}", field) for plane in range(self.planes)]
         for field in written:
             yield from self._next(f"{self.names.fields[field]}_over", field, 0, "0", "")
         over = [
-            f"{self.names.fields[f]}_over{plane}" for f in written for plane in range(self.planes)
+            (f"{self.names.fields[f]}_over{plane}", f)
+            for f in written
+            for plane in range(self.planes)
         ]
         yield "  auto fetch = [&](int64_t i) __attribute__((always_inline)) {"
         yield "    if (!fetches) return;"
-        yield from (f"    fetch_line({name} + i);" for name in always)
+        yield from (f"    fetch_line({name} + {self.names.at(field)});" for name, field in always)
         yield "    if (!way.begins) return;"
-        yield from (f"    fetch_line({name} + i);" for name in over)
+        yield from (f"    fetch_line({name} + {self.names.at(field)});" for name, field in over)
         yield "  };"
 
     def _beyond(self) -> Iterator[str]:
@@ -198,7 +206,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
                 results.append((assignment.field, values[assignment.expression]))
             for field, value in results:
                 kept = self.statements.kept(field, self.inputs, plane, "i")
-                to = f"{self.names.fields[field]}_out{plane} + i"
+                to = f"{self.names.fields[field]}_out{plane} + {self.names.at(field)}"
                 yield f"    store({to}, in ? {value} : {kept});"
         yield "  };"
 
@@ -215,7 +223,10 @@ class Update(msgspec.Struct, frozen=True, dict=True):
 
         The choice is made once for all fields, and the usual one goes straight on.
         """
-        to = {field: f"{self.names.fields[field]}_out{plane} + i" for field, _ in results}
+        to = {
+            field: f"{self.names.fields[field]}_out{plane} + {self.names.at(field)}"
+            for field, _ in results
+        }
         stencil, apart = self.names.stencil, self.names.apart
         passing = [f for f, _ in results if passes_caches(stencil.field(f), stencil, apart)]
         if passing:
@@ -267,7 +278,8 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             yield f"  const M in = within(x, first, last){inner};"
             for field, value in results:
                 kept = self.statements.kept(field, self.inputs, plane, "i")
-                yield f"  store({self.names.fields[field]}_out{plane} + i, in ? {value} : {kept});"
+                to = f"{self.names.fields[field]}_out{plane} + {self.names.at(field)}"
+                yield f"  store({to}, in ? {value} : {kept});"
             yield from self._stores(plane, results)
         for number in ahead:
             yield from self.value_ahead(number, known)

@@ -176,7 +176,7 @@ class Exchange:
         folding = at.folded(send.rows, layout.row_bytes)
         for address in at.addresses.tolist():
             if folding != NATURAL:
-                unfold(address, 0, nbytes, to, *folding)
+                unfold(address, 0, nbytes, to, folding)
             else:
                 _gather(address, len(send.rows), layout.row_bytes, layout.row_stride_bytes, to)
             to += nbytes

@@ -133,7 +133,7 @@ class Kernel(msgspec.Struct, frozen=True):
         plane_shifts, row_shifts = (
             _shifts(span, len(plan.schedule.skew.shifts)) for span in (trip.planes, trip.rows)
         )
-        broken = np.full(1, NOWHERE)
+        broken, narrow = np.full(1, NOWHERE), _narrow(plan)
         slab = Slab(
             rings=pointers.ctypes.data,
             parameters=self.parameters[done:].ctypes.data,
@@ -150,6 +150,9 @@ class Kernel(msgspec.Struct, frozen=True):
             columns=plan.schedule.shape[-1],
             row_stride=stride,
             row_offset=-stride * (passage.row_origin + above),
+            narrow_stride=plan.narrow_columns,
+            narrow_columns=narrow.ctypes.data,
+            narrow_parts=len(narrow),
             first=part.first + around,
             last=part.last + around,
             since=part.since,
@@ -241,6 +244,7 @@ class Kernel(msgspec.Struct, frozen=True):
             rows=plan.layout.rows,
             columns=plan.schedule.shape[-1],
             row_stride=plan.columns,
+            narrow_stride=plan.narrow_columns,
             first=planes.start,
             last=planes.stop,
             depth=steps,
@@ -257,6 +261,12 @@ class Kernel(msgspec.Struct, frozen=True):
         status = self.library.handle.outgrid_advance(ctypes.byref(slab))
         if status != 0:
             raise ExecutionError(f"the kernel failed with status {status} on planes {planes}")
+
+
+def _narrow(plan: Plan) -> NDArray[np.int64]:
+    """The columns, [first, end) each, that fields are kept in which are not kept in all."""
+    bands = (ring.columns for ring in plan.schedule.rings if ring.columns is not None)
+    return np.array(next(bands, ()), np.int64).reshape(-1, 2)
 
 
 def _bounds(passage: Passage) -> dict[str, int]:

@@ -116,7 +116,8 @@ class Moves(Generic[W]):
             stride = plan.layout.of(move.field).row_stride_bytes
             window = hierarchy.window
             kept = _kept(plan, move) if isinstance(move, Put) else None
-            memory = Planes(window.addresses(move), stride, window, plan.folded, kept)
+            parts = parts_of_rows(plan, move.field)
+            memory = Planes(window.addresses(move), stride, window, plan.folded, kept, parts)
         store.hold(hierarchy.seal(plan, move))
         there = move.there
         if move.seam is None:
@@ -150,6 +151,14 @@ def _kept(plan: Plan, move: Put) -> tuple[range, ...] | None:
     if ring.rows is None:
         return None
     return tuple(range(part.start - first, part.stop - first) for part in ring.read(move.rows))
+
+
+def parts_of_rows(plan: Plan, field: str) -> tuple[tuple[int, int], ...]:
+    """The bytes [first, end) of a row of a field that are kept in a window; none for all."""
+    item = np.dtype(plan.dtype_of(field)).itemsize
+    last = plan.schedule.shape[-1]
+    bands = plan.schedule.column_bands(field) or ()
+    return tuple((first * item, min(end, last) * item) for first, end in bands)
 
 
 def _words(move: Move) -> str:

@@ -14,7 +14,7 @@ from outgrid.plan.layout import GUARD_BYTES, PAGE_BYTES, ring_start
 from outgrid.plan.model import Plan
 from outgrid.plan.program import Move
 from outgrid.plan.schedule.model import Passage
-from outgrid.plan.schedule.rings import Ring
+from outgrid.plan.schedule.rings import Bands, Ring
 from outgrid.plan.schedule.trip import Trip
 
 
@@ -28,6 +28,14 @@ def ring_bytes(plan: Plan, number: int) -> int:
     ring = plan.schedule.rings[number]
     held = ring.held * plan.layout.of(ring.field).pitch_bytes
     return ring_start(number) + held + GUARD_BYTES
+
+
+def _within(cells: NDArray[Any], bands: Bands) -> NDArray[Any]:
+    """Rows whose cells are kept in some columns only, shape (rows, columns): a copy, else 0."""
+    natural = np.zeros(cells.shape, cells.dtype)
+    for first, end in bands:
+        natural[:, first:end] = cells[:, first:end]
+    return natural
 
 
 def unfolded(cells: NDArray[Any], folded: Folding) -> NDArray[Any]:
@@ -86,9 +94,10 @@ class Rings:
     def slot_memory(self, field: str, index: int, slot: int) -> Iterator[tuple[int, int]]:
         """Address and bytes of each part of a slot of a ring that is written to."""
         layout, address = self._plan.layout, int(self._tables[field, index][slot])
-        stride = layout.of(field).row_stride_bytes
+        own = layout.of(field)
+        stride, last = own.row_stride_bytes, max(own.row_stride_bytes, own.row_bytes)
         for rows in self._rings[field, index].read(range(layout.window_rows)):
-            yield address + rows.start * stride, len(rows) * stride
+            yield address + rows.start * stride, (len(rows) - 1) * stride + last
 
     def plane_tables(self, trip: Trip, front: int, steps: range = range(1, 2)) -> NDArray[np.int64]:
         """Per ring the address of a table in which entry z is plane z of the grid in ``trip``.
@@ -174,7 +183,8 @@ class Window(Rings):
     def views(self, move: Move, which: slice = slice(None)) -> list[np.ndarray]:
         """The rows of ``move``, plane by plane, as arrays on the window's own memory.
 
-        Of all its planes, or of those ``which`` of them. Of folded rows they are copies.
+        Of all its planes, or of those ``which`` of them. Of folded rows, and of such of which parts
+        are kept, they are copies.
         """
         addresses, folded = self.addresses(move)[which].tolist(), self._plan.folded
         count, columns = len(move.rows), self._plan.schedule.shape[-1]
@@ -183,7 +193,9 @@ class Window(Rings):
         rows = (self._rows(move.field, move.ring, at, held) for at in addresses)
         if folded is not None:
             rows = (unfolded(part, folded) for part in rows)
-        return [part[:count, :columns] for part in rows]
+        natural = [part[:count, :columns] for part in rows]
+        bands = self._plan.schedule.column_bands(move.field)
+        return natural if bands is None else [_within(part, bands) for part in natural]
 
     def some_set(self, move: Move, places: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
         """Of each plane of ``move``, whether a value at one of ``places`` is not +0.
@@ -193,9 +205,15 @@ class Window(Rings):
         buffer, dtype = self._memory[move.field, move.ring]
         bits = as_array(buffer, np.dtype(f"u{dtype.itemsize}"))
         first = (self.addresses(move) - buffer.address) // dtype.itemsize
-        begin, columns = move.rows.start, self._plan.columns
+        begin, columns = move.rows.start, self._plan.columns_of(move.field)
+        bands = self._plan.schedule.column_bands(move.field)
         there = np.array(
-            [(row - begin) * columns + column for row, column in places if row in move.rows],
+            [
+                (row - begin) * columns + column
+                for row, column in places
+                if row in move.rows
+                and (bands is None or any(first <= column < end for first, end in bands))
+            ],
             np.int64,
         )
         found: NDArray[np.bool_] = np.any(bits[first[:, None] + there], axis=1)
@@ -210,8 +228,12 @@ class Window(Rings):
 
     def _rows(self, field: str, index: int, address: int, rows: int) -> np.ndarray:
         (buffer, dtype), columns = self._memory[field, index], self._plan.columns
-        cells = as_array(buffer, dtype, offset_bytes=address - buffer.address, count=rows * columns)
-        return cells.reshape(rows, columns)
+        apart, offset_bytes = self._plan.columns_of(field), address - buffer.address
+        cells = as_array(
+            buffer, dtype, offset_bytes=offset_bytes, count=(rows - 1) * apart + columns
+        )
+        strides = apart * dtype.itemsize, dtype.itemsize
+        return np.ndarray((rows, columns), dtype, cells, strides=strides)
 
     def fill(
         self, noise: np.random.Generator, zero: Container[str] = (), below: float = 1.0

@@ -40,6 +40,7 @@ def layout(
     in_pieces: bool = False,
     lines: bool = False,
     row_unit: int = 1,
+    narrow: Mapping[str, int] | None = None,
 ) -> Layout:
     """Rows on whole cache lines, planes on whole sectors where the file allows both.
 
@@ -52,7 +53,9 @@ def layout(
     their way to a disk that writes from whole sectors.
 
     All fields have as many cells from row to row as one of ``dtype``: ``apart``, the types of those
-    that are kept in another, have rows of whole vectors, if not of whole lines.
+    that are kept in another, have rows of whole vectors, if not of whole lines. So have those that
+    are ``narrow``, which have so many cells from row to row and lie in parts of rows: the last one
+    ends where a whole row would.
     """
     rows = shape[1] if len(shape) == 3 else 1
     held = rows if window_rows is None else window_rows
@@ -61,7 +64,7 @@ def layout(
     line = LINE_BYTES // ITEM_BYTES[dtype]
     columns = -(-shape[-1] // line) * line
 
-    def sizes(item: int) -> tuple[int, int, int, bool]:
+    def sizes(item: int, near: int = columns) -> tuple[int, int, int, bool]:
         """Bytes of a row, from row to row and from plane to plane; whether these are staged."""
         row_bytes, stride = shape[-1] * item, columns * item
         moved_bytes = rows * row_bytes if whole and not in_pieces else row_bytes
@@ -69,7 +72,8 @@ def layout(
         # Of staged rows most go straight if they are whole sectors, in the file and in memory.
         straight = not staged or (row_bytes == stride and row_bytes % SECTOR_BYTES == 0)
         beyond = SECTOR_BYTES if straight and not lines else SECTOR_BYTES + LINE_BYTES
-        pitch = -(-held * stride // LINE_BYTES) * LINE_BYTES
+        held_bytes = (held - 1) * near * item + stride
+        pitch = -(-held_bytes // LINE_BYTES) * LINE_BYTES
         # A first-level cache tells addresses apart by what they are within a page: planes whole
         # pages apart compete for the same few of its lines. Those an odd number of sectors apart
         # share them with every eighth, and a line more with none.
@@ -77,12 +81,14 @@ def layout(
             pitch += (beyond - pitch) % (2 * SECTOR_BYTES)
         elif straight:
             pitch = -(-pitch // SECTOR_BYTES) * SECTOR_BYTES
-        return row_bytes, stride, pitch, staged
+        return row_bytes, near * item, pitch, staged
 
     row_bytes, stride, pitch, staged = sizes(ITEM_BYTES[dtype])
     fields: list[Apart] = []
-    for field, kept in (apart or {}).items():
-        *own, own_staged = sizes(ITEM_BYTES[kept])
+    types, near = apart or {}, narrow or {}
+    for field in (*types, *(name for name in near if name not in types)):
+        kept = types.get(field, dtype)
+        *own, own_staged = sizes(ITEM_BYTES[kept], near.get(field, columns))
         fields.append(Apart(field, kept, *own))
         staged = staged or own_staged
     return Layout(rows, row_bytes, held, stride, pitch, staged, tuple(fields))
@@ -115,7 +121,9 @@ def describe(held: Layout) -> str:
     if not held.staged and held.pitch_bytes % SECTOR_BYTES:
         way = "into the window, where they begin on lines of the caches and not on sectors"
     plane = format_bytes(held.rows * held.row_bytes)
-    own = ", ".join(
-        f"{format_bytes(held.rows * layout.row_bytes)} of {layout.field}" for layout in held.apart
-    )
-    return f"planes of {plane}{f' ({own})' if own else ''} move {way}"
+    own = [layout for layout in held.apart if layout.row_bytes != held.row_bytes]
+    sizes = [f"{format_bytes(held.rows * layout.row_bytes)} of {layout.field}" for layout in own]
+    narrow = [layout.field for layout in held.apart if layout.row_stride_bytes < layout.row_bytes]
+    parts = f"; of {', '.join(narrow)} the columns that exist are kept" if narrow else ""
+    others = f" ({', '.join(sizes)})" if sizes else ""
+    return f"planes of {plane}{others} move {way}{parts}"

@@ -52,7 +52,10 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """How a field lies in the window that is kept in a ``dtype`` of its own; see `Layout`."""
+    """How a field lies in the window that is kept in a ``dtype`` of its own, or in parts of rows.
+
+    See `Layout`. Rows of which parts are kept are less than ``row_bytes`` apart.
+    """
 
     field: str
     dtype: str
@@ -290,8 +293,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def columns(self) -> int:
-        """Cells from row to row in the window, the same for all fields."""
+        """Cells from row to row in the window, of all fields but those of `narrow_columns`."""
         return self.layout.row_stride_bytes // np.dtype(self.work.dtype).itemsize
+
+    @property
+    def narrow_columns(self) -> int:
+        """Cells from row to row of fields that are kept in some columns only, if there are any."""
+        kept = (ring.field for ring in self.schedule.rings if ring.columns is not None)
+        return next(map(self.columns_of, kept), self.columns)
+
+    def columns_of(self, field: str) -> int:
+        """Cells from row to row of a field in the window."""
+        return self.layout.of(field).row_stride_bytes // np.dtype(self.dtype_of(field)).itemsize
 
     def dtype_of(self, field: str) -> str:
         """The type that a field is kept in."""

@@ -13,15 +13,16 @@ from outgrid.plan.layout import ITEM_BYTES, LINE_BYTES
 from outgrid.plan.schedule.lifetime import ring_count, row_unit
 from outgrid.plan.schedule.rings import Bands
 from outgrid.stencil.problem import Problem
-from outgrid.stencil.region import kinds_of_regions, regional
+from outgrid.stencil.region import kept_in_columns, kinds_of_regions, regional
 from outgrid.units import BLOCK_BYTES
 
-__all__ = ["Presence", "row_bands"]
+__all__ = ["Presence", "column_bands", "nearest_rows", "row_bands"]
 
 MOST_PARTS = 32  # of an axis, and MOST_CELLS of the grid: beyond them all cells count as inside
 MOST_CELLS = 1 << 12
 MOST_FIELDS = 54  # one bit for each
-# Rows of a field are kept apart from others where they are at most such a share of all rows.
+# Rows of a field are kept apart from others where they are at most such a share of all rows, and
+# columns as well.
 WORTH_KEEPING_APART = 0.75
 
 
@@ -93,6 +94,52 @@ def row_bands(problem: Problem) -> dict[str, Bands]:
         if sum(end - first for first, end in kept) <= WORTH_KEEPING_APART * rows:
             bands[name] = kept
     return bands
+
+
+def column_bands(problem: Problem) -> tuple[dict[str, Bands], int]:
+    """The columns of fields that exist in some only, where those alone are to be kept.
+
+    With them the cells from row to row. That is so of all fields that `kept_in_columns` has or of
+    none: of such that are updated in place, and that nobody looks at but the updates.
+    """
+    stencil, columns = problem.stencil, problem.shape[-1]
+    names = kept_in_columns(stencil, problem.edges)
+    seen = (*problem.sources, *problem.receivers, *problem.snapshots)
+    if not names or problem.transposed or names & {one.field for one in seen}:
+        return {}, columns
+    presence = Presence.of(problem)
+    if presence is None or any(ring_count(stencil.field(name), stencil) > 1 for name in names):
+        return {}, columns
+    parts = {name: presence.along(name, 2) for name in sorted(names)}
+    bands = {name: _in_units(there, 1, columns) for name, there in parts.items()}
+    boxes = (box[2] for name in names for box in problem.regions[name])
+    filled = _in_units(sorted(boxes, key=lambda part: part.start), 1, columns)
+    (alike, *others), reach = {*bands.values()}, stencil.radius[2]
+    apart = columns if others else nearest_rows(alike, filled, reach, columns, problem.dtype)
+    return (bands, apart) if apart <= WORTH_KEEPING_APART * columns else ({}, columns)
+
+
+def nearest_rows(bands: Bands, filled: Bands, reach: int, columns: int, dtype: str) -> int:
+    """The fewest cells from row to row at which rows lie in whole lines, kept in ``bands`` alone.
+
+    Rows are longer than that: what one has in a band lies between the bands of others. A cell up to
+    ``reach`` beyond a band is read as well, where another row may have a cell of its own: one that
+    is +0, as all are that are not ``filled``.
+    """
+    line = LINE_BYTES // ITEM_BYTES[dtype]
+    whole = -(-columns // line)
+    lines = {n for first, end in bands for n in range(first // line, -(-end // line))}
+    cells = {at for first, end in filled for at in range(first, end)}
+    beyond = {at for first, _ in bands if first for at in range(first - reach, first)}
+    beyond |= {at for _, end in bands if end < columns for at in range(end, end + reach)}
+    beyond -= {at for first, end in bands for at in range(first, end)}
+
+    def fits(apart: int) -> bool:
+        held, stride = {at % apart for at in lines}, apart * line
+        there = {at % stride for at in cells}
+        return len(held) == len(lines) and there.isdisjoint(at % stride for at in beyond)
+
+    return line * next(filter(fits, range(len(lines), whole)), whole)
 
 
 def _in_units(parts: list[range], unit: int, extent: int) -> Bands:

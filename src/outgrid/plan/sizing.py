@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from outgrid.plan.layout import MANY_ARRAYS, layout
 from outgrid.plan.model import Layout
-from outgrid.plan.presence import row_bands
+from outgrid.plan.presence import column_bands, row_bands
 from outgrid.plan.schedule.axis import Axis
 from outgrid.plan.schedule.domain import Domain
 from outgrid.plan.schedule.interval import ACROSS, STREAMED
@@ -33,7 +33,8 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     """What follows from a problem alone, for any depth and slab; remembers what it derived.
 
     Of a ``subgrid``, if there is one, else of the whole grid. Where ``partial``, planes in which a
-    field does not exist are neither moved nor kept, and where ``narrow``, such rows are not kept.
+    field does not exist are neither moved nor kept, and where ``narrow``, such rows and columns are
+    not kept.
     Of sweeps of at least ``shared_from`` steps, what comes takes the place of what leaves; see
     `Window`. Transfers may begin at any of the ``lines`` of memory, or at sectors.
     """
@@ -93,6 +94,7 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
             frozenset(self.problem.series),
             self._bands,
             self._row_bands,
+            self._columns[0],
             self.shared_from,
         )
 
@@ -141,8 +143,9 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
         window = min(strips.window_rows(depth), strips.rows) if cut else len(held.rows)
         given = self.problem.shape, self.problem.dtype, window, self.problem.dtypes
         in_pieces, lines = self.problem.in_rows_of_files, self.on_lines(resident)
-        unit = row_unit(self.problem.stencil)
-        return layout(*given, in_pieces=in_pieces, lines=lines, row_unit=unit)
+        unit, (bands, apart) = row_unit(self.problem.stencil), self._columns
+        narrow = {} if resident or cut else dict.fromkeys(bands, apart)
+        return layout(*given, in_pieces=in_pieces, lines=lines, row_unit=unit, narrow=narrow)
 
     def on_lines(self, resident: bool) -> bool:
         """Whether planes begin at lines of the caches, and not at sectors.
@@ -205,6 +208,12 @@ class Sizing(msgspec.Struct, frozen=True, dict=True):
     def _row_bands(self) -> dict[str, Bands]:
         """The rows that fields exist in, of those that lack some, where others are not kept."""
         return row_bands(self.problem) if self.narrow and self._in_parts else {}
+
+    @cached_property
+    def _columns(self) -> tuple[dict[str, Bands], int]:
+        """The same of columns, and the cells from row to row where others are not kept."""
+        kept = self.narrow and self._in_parts
+        return column_bands(self.problem) if kept else ({}, self.problem.shape[-1])
 
     @property
     def _in_parts(self) -> bool:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from outgrid.errors import DefinitionError
 from outgrid.stencil import expression as ex
+from outgrid.stencil.boundary import STORED, Edges
 from outgrid.stencil.expression import Constant, Expression, Profile, operation
 from outgrid.stencil.given import checked_count, is_whole, value_of
 from outgrid.stencil.model import Assignment, Stencil
@@ -392,6 +393,32 @@ def regional(stencil: Stencil) -> dict[str, Expression]:
     return found
 
 
+def kept_in_columns(stencil: Stencil, edges: Edges) -> frozenset[str]:
+    """Fields that exist in some columns only, whose rows may be kept in these columns alone.
+
+    Every update that reads or makes one is told where it is absent, nothing is read in its place
+    beyond a face, and no reduction reads it. Whoever lays rows out so does it with all of them.
+    """
+    ways = [_axes(condition) for condition in regional(stencil).values()]
+    plain = stencil.folded is None and not stencil.recomputed_set and len({*ways}) <= MOST_KINDS
+    stored = all(rule == (STORED, STORED) for _, rules in edges.rules for rule in rules)
+    if stencil.ndim != 3 or not plain or not stored:
+        return frozenset()
+    names, across = {*regional(stencil)}, frozenset((2,))
+    found = {name for name, axes in zip(regional(stencil), ways, strict=True) if axes == across}
+    for stage in stencil.stages:
+        reads = [node for each in stage.reductions for node in ex.accesses(each.expression)]
+        if not any(made.field in names for made in stage.assignments):
+            reads += [node for each in stage.assignments for node in ex.accesses(each.expression)]
+        found -= {access.field for access in reads}
+    return frozenset(found)
+
+
+def _axes(condition: Expression) -> frozenset[int]:
+    """The axes along which a condition cuts the grid."""
+    return frozenset(node.axis for node in ex.nodes(condition) if isinstance(node, Profile))
+
+
 def kinds_of_regions(stencil: Stencil) -> tuple[tuple[str, ...], ...]:
     """The fields that exist in a region only, by the axes along which their regions are cut.
 
@@ -400,8 +427,7 @@ def kinds_of_regions(stencil: Stencil) -> tuple[tuple[str, ...], ...]:
     """
     kinds: dict[frozenset[int], list[str]] = {}
     for name, condition in regional(stencil).items():
-        axes = frozenset(node.axis for node in ex.nodes(condition) if isinstance(node, Profile))
-        kinds.setdefault(axes, []).append(name)
+        kinds.setdefault(_axes(condition), []).append(name)
     if len(kinds) > MOST_KINDS:
         return (tuple(regional(stencil)),)
     return tuple(tuple(names) for names in kinds.values())

@@ -48,11 +48,11 @@ def other_planes(parts: Iterable[range], count: int) -> tuple[range, ...]:
     return tuple(planes for planes in between if planes)
 
 
-FoldedRows = tuple[int, int, int, int]
-"""Rows of a group, bytes of a vector, bytes of a row and from row to row, as the compiled module
-has them."""
+FoldedRows = tuple[int, int, int, int, tuple[tuple[int, int], ...]]
+"""Rows of a group, bytes of a vector, bytes of a row and from row to row, and which parts of a row
+there are, if not all of it, as the compiled module has them."""
 
-NATURAL: FoldedRows = (1, 0, 0, 0)  # row after row
+NATURAL: FoldedRows = (1, 0, 0, 0, ())  # row after row
 
 FOLDED_ROW_BYTES = 64  # of which rows that are folded are multiples, from row to row
 ZEROES_BYTES = 2 << 20  # that rows of +0 are written from
@@ -68,6 +68,10 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
 
     Only rows in the ranges `kept`, counted from the first one, in order and apart, may be other
     than +0, unless that is None. The others need not be read here when the planes are put.
+
+    Of a row only the ``parts``, bytes [first, end) in order and apart, lie here, where there are
+    any. Its other bytes are 0 in a store. Rows then follow each other at a stride below that of
+    whole ones, at which no part of a row meets one of another.
     """
 
     addresses: NDArray[np.int64]
@@ -75,6 +79,7 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
     owner: object
     folding: Folding | None = None
     kept: tuple[range, ...] | None = None
+    parts: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, array: NDArray[Any], rows: range | None = None) -> Self:
@@ -111,6 +116,8 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
         memory of the last group that is beyond them is written over when they are got.
         """
         folding, stride = self.folding, self.row_stride_bytes
+        if self.parts:
+            return 1, 0, row_bytes, stride, self.parts
         if folding is None:
             return NATURAL
         if stride % FOLDED_ROW_BYTES or stride % (folding.vector_bytes // folding.rows):
@@ -124,15 +131,21 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
                 f"rows {rows.start}..{rows.stop} do not begin with a group of {folding.rows} that "
                 "are folded"
             )
-        return folding.rows, folding.vector_bytes, row_bytes, stride
+        return folding.rows, folding.vector_bytes, row_bytes, stride, ()
 
     def require_natural(self, name: str) -> None:
-        """Raise ValueError where rows are folded, for the store of that name, which cannot."""
+        """Raise ValueError where rows lie otherwise, for the store of that name, which cannot."""
+        self.require_whole_rows(name)
         if self.folding is not None:
             raise ValueError(
                 f"{name} is moved in a way that does not fold rows: its planes cannot lie in "
                 f"groups of {self.folding.rows} folded rows"
             )
+
+    def require_whole_rows(self, name: str) -> None:
+        """Raise ValueError where rows lie in parts, for the store of that name, which cannot."""
+        if self.parts:
+            raise ValueError(f"{name} is moved in whole rows, not in parts of them: {self.parts}")
 
 
 @cache
@@ -243,8 +256,8 @@ class Layout(msgspec.Struct, frozen=True):
         """The contiguous pieces of a region, int64 of shape (n, 3): position, address, bytes.
 
         Pieces are sorted by position: one per plane where its rows are contiguous in memory, or lie
-        folded there, else one per row. Raises ValueError for a region outside the field, or that
-        cannot lie folded as the memory asks for.
+        folded or in parts there, else one per row. Raises ValueError for a region outside the
+        field, or that cannot lie folded as the memory asks for.
         """
         self._check(planes, rows, memory)
         folds = memory.folded(rows, self.row_bytes) != NATURAL
@@ -302,7 +315,8 @@ class Layout(msgspec.Struct, frozen=True):
                 f"{len(planes)} planes need as many int64 addresses, not "
                 f"{memory.addresses.dtype} of shape {memory.addresses.shape}"
             )
-        if len(planes) and len(rows) > 1 and memory.row_stride_bytes < self.row_bytes:
+        overlap = memory.row_stride_bytes < self.row_bytes and not memory.parts
+        if len(planes) and len(rows) > 1 and overlap:
             raise ValueError(
                 f"rows of {self.row_bytes} bytes overlap at a stride of {memory.row_stride_bytes}"
             )

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from outgrid.native import Buffer, as_array, fold, unfold
+from outgrid.native import Buffer, as_array, fold, put_parts, unfold
 from outgrid.storage.base import NATURAL, LaidOut, Layout, NewField, Planes
 from outgrid.storage.transfers import Transfers
 
@@ -55,12 +55,15 @@ class MemoryStore(LaidOut):
         def copy(_: object = memory.owner) -> int:  # which lives until then
             for stored, address, nbytes in segments.tolist():
                 if not get:
-                    unfold(address, 0, nbytes, stored, *folding)
+                    unfold(address, 0, nbytes, stored, folding)
+                    continue
+                if memory.parts:
+                    put_parts(stored, 0, nbytes, address, folding)
                     continue
                 each = self.row_bytes if folds and stride != self.row_bytes else nbytes
                 for row in range(nbytes // each if each else 0):
                     ctypes.memmove(address + row * stride, stored + row * each, each)
-                fold(address, nbytes, *folding)
+                fold(address, nbytes, folding)
             return int(segments[:, 2].sum())
 
         return self._transfers.call(copy)

@@ -83,6 +83,7 @@ class PackedStore(Wrapping):
         return self._transfers.join(*tickets) if tickets else self._store.get(planes, rows, into)
 
     def _packed(self, planes: range, rows: range, into: Planes) -> int:
+        into.require_whole_rows(self.name)
         index, part = self._index, slice(planes.start, planes.stop)
         folding = into.folded(rows, self.row_bytes)
         stride = into.row_stride_bytes if len(rows) > 1 else self.row_bytes

@@ -156,6 +156,7 @@ class SeriesStore(LaidOut):
         rows = range(rows.start + row, rows.stop + row)
         if self._held is not None:
             return self._held.get(planes, rows, into)
+        into.require_whole_rows(self.name)
         folding = into.folded(rows, self.row_bytes)
         try:
             cells = self._filled(planes, rows)
@@ -170,7 +171,7 @@ class SeriesStore(LaidOut):
                     address
                 )
                 np.ndarray(shape, self.dtype, memory, 0, strides)[...] = part
-                fold(address, len(rows) * nbytes, *folding)
+                fold(address, len(rows) * nbytes, folding)
             return len(planes) * len(rows) * nbytes
 
         return self._transfers.call(fill)

@@ -4,7 +4,7 @@ import ctypes
 import errno
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any, Literal
 
@@ -21,6 +21,16 @@ from outgrid.storage.transfers import Completion, Moved, Transfers
 __all__ = ["Fault", "Faulty", "Shuffled", "Volatile"]
 
 _GARBAGE = 0xFF  # floating-point numbers of these bytes are NaN
+
+
+def _written(address: int, nbytes: int, folding: FoldedRows) -> Iterator[tuple[int, int]]:
+    """Where a read of so many bytes writes: an address and bytes, part by part."""
+    _, _, row_bytes, stride, parts = folding
+    if not parts:
+        yield address, nbytes
+        return
+    for row in range(nbytes // row_bytes):
+        yield from ((address + row * stride + begin, end - begin) for begin, end in parts)
 
 
 class Shuffled(Transfers):
@@ -53,7 +63,8 @@ class Shuffled(Transfers):
         folding: FoldedRows = NATURAL,
     ) -> int:
         for _, address, nbytes in segments.tolist():
-            ctypes.memset(address, _GARBAGE, nbytes)
+            for first, size in _written(address, nbytes, folding):
+                ctypes.memset(first, _GARBAGE, size)
         given = segments, owner, row_bytes, moved, folding
         return self._defer(lambda: super(Shuffled, self).read(file, *given))
 
@@ -152,7 +163,7 @@ class Volatile(MemoryStore):
 
         def write() -> int:
             for stored, address, nbytes in segments.tolist():
-                unfold(address, 0, nbytes, stored, *folding)
+                unfold(address, 0, nbytes, stored, folding)
                 offset = stored - self.array.ctypes.data
                 values = self._bytes(self.array)[offset : offset + nbytes].copy()
                 self._pending[next(self._numbers)] = offset, nbytes, values

@@ -13,6 +13,7 @@ namespace {
 struct Stencil {
   static constexpr int kStages = 2;
   static constexpr int64_t kFields = 2, kParameters = 2;
+  static constexpr bool kNarrow[] = {false, false};
   static constexpr int kReductions = 1;
   // Types of cells that are updated.
   template <class Visit>

@@ -191,6 +191,70 @@ def test_a_region_of_what_is_only_read_is_got_folded(tmp_path_factory, kind, lat
         store.close()
 
 
+@st.composite
+def narrow_regions(draw):
+    """Columns that are kept, cells from row to row, a shape, a type, and a part of the field."""
+    dtype = np.dtype(draw(st.sampled_from(["float32", "float64"])))
+    planes, height = draw(st.integers(1, 6)), draw(st.integers(1, 50))
+    columns = draw(st.integers(2, 300))
+    ends = sorted(draw(st.sets(st.integers(0, columns), min_size=2, max_size=4)))
+    ends = ends[: len(ends) // 2 * 2]
+    bands = tuple(zip(ends[::2], ends[1::2], strict=True))
+    kept = [column for first, end in bands for column in range(first, end)]
+    fit = (n for n in range(len(kept), columns + 1) if len({at % n for at in kept}) == len(kept))
+    first = sorted(draw(st.tuples(st.integers(0, planes), st.integers(0, planes))))
+    rows = sorted(draw(st.tuples(st.integers(0, height), st.integers(0, height))))
+    shape = planes, height, columns
+    return bands, next(fit), dtype, shape, range(*first), range(*rows)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("kind", WRITTEN)
+@ways
+@given(narrow_regions(), st.randoms(use_true_random=False))
+def test_a_region_is_put_and_got_in_parts(tmp_path_factory, kind, late, region, choose):
+    bands, apart, dtype, shape, planes, rows = region
+    if kind == "beside" and shape[1] < 5:
+        return
+    folder = tmp_path_factory.mktemp("parts")
+    values = np.zeros(shape, dtype)
+    for first, end in bands:
+        there = (*shape[:2], end - first)
+        values[:, :, first:end] = np.random.default_rng(len(rows)).standard_normal(there)
+    expected, order = values + 1, list(range(len(planes)))
+    choose.shuffle(order)
+    with transfers_of(late) as transfers:
+        store = begun(kind, folder, values, transfers)
+        whole = range(shape[0]), range(shape[1])
+        store.put(*whole, Planes.of(expected))
+        transfers.drain()
+        part = values[planes.start : planes.stop, rows.start : rows.stop]
+        expected[planes.start : planes.stop, rows.start : rows.stop] = part
+        pitch = (max(1, len(rows)) - 1) * apart + shape[2]
+        slots, memory = window_of(max(1, len(planes)), pitch * dtype.itemsize, order, None)
+        for plane, cells in zip(order, part, strict=True):
+            slot = slots[plane].view(dtype)
+            for row, line in enumerate(cells):
+                for first, end in bands:
+                    slot[row * apart + first : row * apart + end] = line[first:end]
+        item = dtype.itemsize
+        parts = tuple((first * item, end * item) for first, end in bands)
+        memory = Planes(memory.addresses, apart * item, memory.owner, parts=parts)
+        before = slots.copy()
+        store.put(planes, rows, memory)
+        transfers.drain()
+        assert (slots == before).all()
+        plain = np.full_like(values, np.nan)
+        store.get(*whole, Planes.of(plain))  # with the checksums of whole rows
+        transfers.drain()
+        assert plain.tobytes() == expected.tobytes()
+        slots[:] = 0xFF
+        store.get(planes, rows, memory)
+        transfers.drain()
+        assert (slots == before).all()
+        store.close()
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_files_and_checksums_are_those_of_natural_rows(tmp_path, direct):
     values = np.random.default_rng(3).standard_normal((5, 24, 40))

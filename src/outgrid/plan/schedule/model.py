@@ -193,6 +193,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         ring = self.ring_of.get((field, 0))
         return ring.rows if ring is not None else None
 
+    def column_bands(self, field: str) -> Bands | None:
+        """The columns of a field that are kept, if these are not all."""
+        ring = self.ring_of.get((field, 0))
+        return ring.columns if ring is not None else None
+
     def plane_at(self, ring: Ring, place: int) -> int:
         """The plane of the stream that has a number, from 0 on; see `Passage.places`."""
         if ring.within is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 Bands = tuple[tuple[int, int], ...]
-"""Ranges of planes or rows [first, end), in order and apart, that a field exists in."""
+"""Ranges of planes, rows or columns [first, end), in order and apart, that a field exists in."""
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -16,7 +16,8 @@ class Ring(msgspec.Struct, frozen=True):
     ``low`` and ``high`` are the front positions, relative to a plane, of its first and last touch.
     Where the field exists ``within`` some planes of the grid only, Z counts these alone, and one
     plane of +0 beside the ring stands for all others. Where it exists in some ``rows`` only, these
-    alone are read, and the memory of others is never written.
+    alone are read, and the memory of others is never written. Of a field that exists in some
+    ``columns`` only these alone are kept, in shorter rows.
     """
 
     field: str
@@ -26,6 +27,7 @@ class Ring(msgspec.Struct, frozen=True):
     high: int
     within: Bands | None = None
     rows: Bands | None = None
+    columns: Bands | None = None
 
     @property
     def held(self) -> int:

@@ -35,6 +35,7 @@ class Window(msgspec.Struct, frozen=True, dict=True):
     given: frozenset[str] = frozenset()
     bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
     row_bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
+    column_bands: Mapping[str, Bands] = dataclasses.field(default_factory=dict[str, Bands])
     shared_from: int | None = None
 
     def arrivals(self, depth: int) -> tuple[Arrival, ...]:
@@ -89,14 +90,17 @@ class Window(msgspec.Struct, frozen=True, dict=True):
         rings: list[Ring] = []
         for field in self.stencil.fields:
             bands = None if resident else self.bands.get(field.name)
-            rows = None if resident or seams else self.row_bands.get(field.name)
+            whole = resident or seams
+            rows = None if whole else self.row_bands.get(field.name)
+            columns = None if whole else self.column_bands.get(field.name)
             for index, life in enumerate(self._lives(field, sweeps)):
                 planes = life.span + slab * self._slabs(field, index, sweeps, seams)
                 if resident:
                     planes = self.axis.extent
                 elif bands is not None:
                     planes = most_together(bands, self.axis.extent, planes)
-                rings.append(Ring(field.name, index, planes, life.low, life.high, bands, rows))
+                parts = bands, rows, columns
+                rings.append(Ring(field.name, index, planes, life.low, life.high, *parts))
         later = [ring for ring in rings if ring.field in self.given and ring.index]
         first = (ring for ring in rings if ring not in later)
         return (*first, *sorted(later, key=lambda ring: ring.index))

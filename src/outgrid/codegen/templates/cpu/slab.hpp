@@ -62,6 +62,11 @@ struct Slab {
   // else.
   int64_t own_z0, own_z1, own_y0, own_y1;
   int64_t row_offset;  // elements from a plane's address to its row 0
+  // Stride of rows of fields that are kept in some columns only, and these, [first, end) each.
+  // Where all of a row is kept, it is that of the others.
+  int64_t narrow_stride;
+  const int64_t* narrow_columns;
+  int64_t narrow_parts;
   // Where planes, rows and columns are cut by regions, in so many parts; then, for each part of the
   // grid, 0 if it is near a region, else 1 and the bits of the fields to be cleared. 0 planes: all
   // is near one.

@@ -82,31 +82,51 @@ OG_INLINE bool all_finite(const Cell* plane, int64_t stride, const Tile& c) {
   return rest == 0;
 }
 
-// Looks at what a stage has just made in a tile, and notes the first value that is not finite.
+// Visits the parts of a tile in whose columns a field is kept, with the stride of its rows.
+template <class Stencil, class Visit>
+OG_INLINE void each_kept(const Slab& s, int64_t field, const Tile& c, const Visit& visit) {
+  if (!Stencil::kNarrow[field] || s.narrow_stride == s.row_stride) return visit(c, s.row_stride);
+  for (int64_t n = 0; n < s.narrow_parts; ++n) {
+    const int64_t* ends = s.narrow_columns + 2 * n;
+    const Tile part{c.y0, c.y1, most(c.x0, ends[0]), least(c.x1, ends[1])};
+    if (part.x0 < part.x1) visit(part, s.narrow_stride);
+  }
+}
+
+// Notes the first value of a part of a plane that is not finite.
 // Places are counted by level, stage, plane, row, column and field, and twice: infinite, or NaN.
+template <class Cell, class Stencil>
+void look_at(const Call<Stencil>& s, int64_t t, int stage, int64_t z, int64_t field, const Tile& c,
+             int64_t stride) {
+  const Cell* plane = plane_of<Cell>(s, field, s.base + t, z);
+  if (all_finite(plane, stride, c)) return;
+  for (int64_t y = c.y0; y < c.y1; ++y) {
+    auto cell = [&](int64_t x) { return plane[place_of(stride, y, x)]; };
+    int64_t x = c.x0;
+    while (x < c.x1 && cell(x) - cell(x) == 0) ++x;
+    if (x == c.x1) continue;
+    int64_t place = (t - 1) * Stencil::kStages + stage;
+    place = place * s.planes + unturned(s.period, z);
+    place = place * (s.row_period > 0 ? s.row_period : s.rows) + unturned(s.row_period, y);
+    place = (place * s.columns + x) * Stencil::kFields + field;
+    place = 2 * place + (cell(x) != cell(x));
+    int64_t now = __atomic_load_n(s.broken, __ATOMIC_RELAXED);
+    while (place < now && !__atomic_compare_exchange_n(s.broken, &now, place, true,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+  }
+}
+
+// Looks at what a stage has just made in a tile.
 template <class Cell, class Stencil>
 void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
   if constexpr (kIsWhole<Cell>) return;  // which are finite
   for (int64_t field = 0; field < Stencil::kFields; ++field) {
     if (!updates<Cell, Stencil>(stage, field)) continue;
     for (int64_t z = z0; z < z1; ++z) {
-      const Cell* plane = plane_of<Cell>(s, field, s.base + t, z);
-      if (all_finite(plane, s.row_stride, c)) continue;
-      for (int64_t y = c.y0; y < c.y1; ++y) {
-        auto cell = [&](int64_t x) { return plane[place_of(s.row_stride, y, x)]; };
-        int64_t x = c.x0;
-        while (x < c.x1 && cell(x) - cell(x) == 0) ++x;
-        if (x == c.x1) continue;
-        int64_t place = (t - 1) * Stencil::kStages + stage;
-        place = place * s.planes + unturned(s.period, z);
-        place = place * (s.row_period > 0 ? s.row_period : s.rows) + unturned(s.row_period, y);
-        place = (place * s.columns + x) * Stencil::kFields + field;
-        place = 2 * place + (cell(x) != cell(x));
-        int64_t now = __atomic_load_n(s.broken, __ATOMIC_RELAXED);
-        while (place < now && !__atomic_compare_exchange_n(s.broken, &now, place, true,
-                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        }
-      }
+      each_kept<Stencil>(s, field, c, [&](const Tile& part, int64_t stride) {
+        look_at<Cell>(s, t, stage, z, field, part, stride);
+      });
     }
   }
 }
