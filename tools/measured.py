@@ -60,22 +60,23 @@ def table() -> str:
 def by_machine() -> dict[str, list[dict[str, Any]]]:
     """The records of `bench core` that have what the summary tells, by the processor.
 
-    Not those of code for another processor, which arguments of the compiler name.
+    The first one of each name, and none of code for another processor, which arguments of the
+    compiler name.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(RECORDS.glob("rows*.json")):
         rows = json.loads(path.read_text())
-        name = processor(rows[-1]["machine"])
+        machine = rows[-1]["machine"]
         measured = {(row["stencil"], row["dtype"]) for row in rows}
-        if measured.issuperset(SUMMARY) and not name.endswith(")"):
-            found[name] = rows
+        if measured.issuperset(SUMMARY) and "-march=" not in machine:
+            found.setdefault(processor(machine), rows)
     return found
 
 
 def processor(machine: str) -> str:
     """The name of a processor, of a machine as records have it: "Intel Xeon"."""
     name = bench_rows.processor_of(machine).rpartition(" of ")[2]
-    return name.replace("(R)", "").replace(" Processor", "")
+    return re.sub(r" \(.*\)", "", name.replace("(R)", "").replace(" Processor", ""))
 
 
 Rates = dict[str, tuple[float, float]]  # by machine: GLUP/s, and how much that is over plain
