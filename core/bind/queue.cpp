@@ -60,7 +60,6 @@ Folding folding_of(const FoldingTuple& given) {
   const auto& [rows, vector_bytes, row_bytes, stride, parts] = given;
   Folding folding{rows, vector_bytes, row_bytes, stride, {}};
   for (const auto& [begin, end] : parts) folding.parts.push_back({begin, end});
-  folding.check();
   return folding;
 }
 
@@ -228,6 +227,7 @@ void bind_queue(nb::module_& module) {
       "fold",
       [](std::int64_t address, std::int64_t nbytes, const FoldingTuple& how) {
         const Folding folding = folding_of(how);
+        folding.check();
         folding.check_rows(nbytes);
         nb::gil_scoped_release release;
         if (folding.folds()) {
@@ -240,6 +240,7 @@ void bind_queue(nb::module_& module) {
       [](std::int64_t from, std::int64_t begin, std::int64_t end, std::int64_t to,
          const FoldingTuple& how) {
         const Folding folding = folding_of(how);
+        folding.check();
         check_bytes(begin, end);
         nb::gil_scoped_release release;
         unfold(reinterpret_cast<const std::byte*>(from), begin, end,
@@ -251,6 +252,7 @@ void bind_queue(nb::module_& module) {
       [](std::int64_t from, std::int64_t begin, std::int64_t end, std::int64_t parted,
          const FoldingTuple& how) {
         const Folding folding = folding_of(how);
+        folding.check();
         check_bytes(begin, end);
         nb::gil_scoped_release release;
         put_parts(reinterpret_cast<const std::byte*>(from), begin, end,

@@ -105,6 +105,10 @@ class Names:
         """Where a cell lies in a plane of a field, which most fields have at ``index``."""
         return f"{index} + aside" if field in self.narrow else index
 
+    def made(self, field: str, plane: int) -> str:
+        """Where what is made of a cell is stored, in one of the planes that are updated."""
+        return f"{self.fields[field]}_out{plane} + {self.at(field)}"
+
     def stride(self, field: str) -> str:
         """Cells from row to row of a field."""
         return "narrow" if field in self.narrow else "stride"

@@ -57,13 +57,10 @@ class Rows:
 
     def _vectors(self, stage: int) -> int:
         """Vectors of a row that advance together; folded rows, and parts of rows, go one by one."""
-        if self.names.folded is not None or self._narrow(stage):
-            return 1
         work = self.statements.expressions(stage, USUAL_GROUPS[0])
+        if self.names.folded is not None or self.statements.narrow(work):
+            return 1
         return block_vectors([made.expression for _, made in work])
-
-    def _narrow(self, stage: int) -> bool:
-        return self.statements.narrow(self.statements.expressions(stage, 1))
 
     def _masks(self, stage: int) -> frozenset[str]:
         """Fields that are folded into a second update of rows where they are all +0.

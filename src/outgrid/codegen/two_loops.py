@@ -65,7 +65,7 @@ def two_loops(
 
 def _store(names: Names, plane: int, field: str, value: str) -> Iterator[str]:
     """Stores a field, past the caches where that is asked for and possible."""
-    to = f"{names.fields[field]}_out{plane} + {names.at(field)}"
+    to = names.made(field, plane)
     stencil, apart = names.stencil, names.apart
     if passes_caches(stencil.field(field), stencil, apart):
         yield f"    if constexpr (past.value) store_past({to}, {value});"

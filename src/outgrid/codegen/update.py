@@ -206,7 +206,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
                 results.append((assignment.field, values[assignment.expression]))
             for field, value in results:
                 kept = self.statements.kept(field, self.inputs, plane, "i")
-                to = f"{self.names.fields[field]}_out{plane} + {self.names.at(field)}"
+                to = self.names.made(field, plane)
                 yield f"    store({to}, in ? {value} : {kept});"
         yield "  };"
 
@@ -223,10 +223,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
 
         The choice is made once for all fields, and the usual one goes straight on.
         """
-        to = {
-            field: f"{self.names.fields[field]}_out{plane} + {self.names.at(field)}"
-            for field, _ in results
-        }
+        to = {field: self.names.made(field, plane) for field, _ in results}
         stencil, apart = self.names.stencil, self.names.apart
         passing = [f for f, _ in results if passes_caches(stencil.field(f), stencil, apart)]
         if passing:
@@ -278,7 +275,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
             yield f"  const M in = within(x, first, last){inner};"
             for field, value in results:
                 kept = self.statements.kept(field, self.inputs, plane, "i")
-                to = f"{self.names.fields[field]}_out{plane} + {self.names.at(field)}"
+                to = self.names.made(field, plane)
                 yield f"  store({to}, in ? {value} : {kept});"
             yield from self._stores(plane, results)
         for number in ahead:

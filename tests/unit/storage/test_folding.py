@@ -125,6 +125,28 @@ ways = settings(
 )
 
 
+def put_and_get(store, transfers, values, region, slots, memory):
+    """Put a region of values, which lies in ``slots``, over others, and get it again."""
+    whole, (planes, rows) = (range(values.shape[0]), range(values.shape[1])), region
+    before, expected = slots.copy(), values + 1
+    store.put(*whole, Planes.of(expected))
+    transfers.drain()
+    there = slice(planes.start, planes.stop), slice(rows.start, rows.stop)
+    expected[there] = values[there]
+    store.put(planes, rows, memory)
+    transfers.drain()
+    assert (slots == before).all()
+    plain = np.full_like(values, np.nan)
+    store.get(*whole, Planes.of(plain))  # with the checksums of whole rows
+    transfers.drain()
+    assert plain.tobytes() == expected.tobytes()
+    slots[:] = 0xFF
+    store.get(planes, rows, memory)
+    transfers.drain()
+    assert (slots == before).all()
+    store.close()
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("kind", WRITTEN)
 @ways
@@ -133,33 +155,17 @@ def test_a_region_is_put_and_got_folded(tmp_path_factory, kind, late, region, ch
     folding, dtype, shape, planes, rows = region
     folder = tmp_path_factory.mktemp("folding")
     values = np.random.default_rng(len(rows)).standard_normal(shape).astype(dtype)
-    expected, order = values + 1, list(range(len(planes)))
+    order = list(range(len(planes)))
     choose.shuffle(order)
     with transfers_of(late) as transfers:
-        store = begun(kind, folder, values, transfers)
-        whole = range(shape[0]), range(shape[1])
-        store.put(*whole, Planes.of(expected))
-        transfers.drain()
         part = values[planes.start : planes.stop, rows.start : rows.stop]
-        expected[planes.start : planes.stop, rows.start : rows.stop] = part
         lies = folded(part, folding).view(np.uint8) if part.size else np.empty((len(planes), 0))
         slots, memory = window_of(max(1, len(planes)), lies.shape[1], order, folding)
         stride = stride_of(shape[2], dtype.itemsize)
         memory = Planes(memory.addresses, stride, memory.owner, folding)
         slots[order] = lies
-        before = slots.copy()
-        store.put(planes, rows, memory)
-        transfers.drain()
-        assert (slots == before).all()
-        plain = np.full_like(values, np.nan)
-        store.get(*whole, Planes.of(plain))  # with the checksums of natural rows
-        transfers.drain()
-        assert plain.tobytes() == expected.tobytes()
-        slots[:] = 0xFF
-        store.get(planes, rows, memory)
-        transfers.drain()
-        assert (slots == before).all()
-        store.close()
+        store = begun(kind, folder, values, transfers)
+        put_and_get(store, transfers, values, (planes, rows), slots, memory)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -221,15 +227,10 @@ def test_a_region_is_put_and_got_in_parts(tmp_path_factory, kind, late, region, 
     for first, end in bands:
         there = (*shape[:2], end - first)
         values[:, :, first:end] = np.random.default_rng(len(rows)).standard_normal(there)
-    expected, order = values + 1, list(range(len(planes)))
+    order = list(range(len(planes)))
     choose.shuffle(order)
     with transfers_of(late) as transfers:
-        store = begun(kind, folder, values, transfers)
-        whole = range(shape[0]), range(shape[1])
-        store.put(*whole, Planes.of(expected))
-        transfers.drain()
         part = values[planes.start : planes.stop, rows.start : rows.stop]
-        expected[planes.start : planes.stop, rows.start : rows.stop] = part
         pitch = (max(1, len(rows)) - 1) * apart + shape[2]
         slots, memory = window_of(max(1, len(planes)), pitch * dtype.itemsize, order, None)
         for plane, cells in zip(order, part, strict=True):
@@ -240,19 +241,8 @@ def test_a_region_is_put_and_got_in_parts(tmp_path_factory, kind, late, region, 
         item = dtype.itemsize
         parts = tuple((first * item, end * item) for first, end in bands)
         memory = Planes(memory.addresses, apart * item, memory.owner, parts=parts)
-        before = slots.copy()
-        store.put(planes, rows, memory)
-        transfers.drain()
-        assert (slots == before).all()
-        plain = np.full_like(values, np.nan)
-        store.get(*whole, Planes.of(plain))  # with the checksums of whole rows
-        transfers.drain()
-        assert plain.tobytes() == expected.tobytes()
-        slots[:] = 0xFF
-        store.get(planes, rows, memory)
-        transfers.drain()
-        assert (slots == before).all()
-        store.close()
+        store = begun(kind, folder, values, transfers)
+        put_and_get(store, transfers, values, (planes, rows), slots, memory)
 
 
 @pytest.mark.parametrize("direct", [True, False])
