@@ -48,8 +48,11 @@ def plain(update: Update) -> Iterator[str]:
 def narrow(update: Update) -> Iterator[str]:
     """Columns of vectors, of which each is at an edge in all rows or in none.
 
-    No stream of the processor follows them, so what the next row reads first is fetched.
+    No stream of the processor follows them, so what the next row reads first is fetched. What
+    differs along rows alone is looked up once for a column.
     """
+    along = update.statements.along_rows(update.carrying.left)
+    yield from (f"  V {name}{{}};" for name in along.values())
     yield CELLS
     yield "    (void)x;"
     left, highest, lies = update.carrying.left, dict[str, int](), dict[str, str]()
@@ -64,9 +67,11 @@ def narrow(update: Update) -> Iterator[str]:
         beyond = (-(-row // unit) + 1) * unit
         at, stride = update.names.at(lies[place]), update.names.stride(lies[place])
         yield f"    __builtin_prefetch({place} + {at} + {beyond} * {stride});"
-    yield from (f"    {line}" for line in update.body())
+    yield from (f"    {line}" for line in update.body(known=along, cut=True))
     yield "  };"
     yield "  for (int64_t x = c.x0; x < c.x1; x += kAcross) {"
+    for profile, name in along.items():
+        yield f"    {name} = {update.statements.profile(profile)};"
     yield "    auto rows = [&](auto edge) __attribute__((always_inline)) {"
     yield "      for (int64_t y = c.y0; y < c.y1; y += kFold) {"
     yield "        const int64_t row = y * stride;"

@@ -66,9 +66,9 @@ class Outside(Statements):
         inputs = super().inputs(work, stage, planes)
         return {place: name for place, name in inputs.items() if place[0] not in self.absent}
 
-    def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
+    def load(self, inputs: Inputs, access: Access, index: str = "i", cut: bool = False) -> str:
         """+0 of a temporary beyond the end of a row, where it is computed again."""
-        return "V{}" if access.field in self.again else super().load(inputs, access, index)
+        return "V{}" if access.field in self.again else super().load(inputs, access, index, cut)
 
     def profile(self, profile: Profile, vector: str = "") -> str:
         """Where a row ends, which counts in vectors at an edge; else as in regions."""

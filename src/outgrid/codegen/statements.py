@@ -151,12 +151,15 @@ class Statements:
 
         yield from walk(missing(expression, values), values, leaf, read, self.vector, prefix)
 
-    def load(self, inputs: Inputs, access: Access, index: str = "i") -> str:
+    def load(self, inputs: Inputs, access: Access, index: str = "i", cut: bool = False) -> str:
+        """The vector that is read; ``cut`` out of those beside it where that is faster."""
         plane, row, column = self.names.offset(access)
         at = f"{inputs[access.field, access.level, plane]} + {self.names.at(access.field, index)}"
         if self.names.folded is not None:
             return self._load_folded(inputs, access) or f"load_at<{row}, {column}>({at}, stride)"
         place = f"{at}{self.row(access)}"
+        if column and cut:
+            return f"load_beside<{column}>({place})"
         beside = f" {'+' if column > 0 else '-'} {abs(column)}" if column else ""
         return f"load({place}{beside})"
 
@@ -231,6 +234,12 @@ class Statements:
                 name = self.profile(profile)
                 value = f"g{self.names.profiles.index(profile.name)}[z + {profile.offset}]"
                 yield f"  V {name} = {f'all({value})' if profile.axis == 0 else 'V{}'};"
+
+    def along_rows(self, work: Work) -> dict[Profile, str]:
+        """Names of the vectors of what differs along rows alone."""
+        names, last = self.names.profiles, self.names.stencil.ndim - 1
+        used = (profile for profile in self._used_profiles(work) if profile.axis == last)
+        return {profile: f"g{names.index(profile.name)}_here" for profile in used}
 
     def row_offsets(self, work: Work) -> Iterator[str]:
         for name in self._row_names(work).values():

@@ -7,9 +7,10 @@ same instructions in the same order. `outgrid.codegen.loops` has the loops over 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from itertools import groupby
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,7 +20,7 @@ from outgrid.codegen.faces import Faces
 from outgrid.codegen.names import Names, passes_caches
 from outgrid.codegen.rolling import Family, families
 from outgrid.codegen.statements import Inputs, Statements, Work, farthest_read, roots
-from outgrid.stencil.expression import Expression, accesses, nodes
+from outgrid.stencil.expression import Expression, Profile, accesses, nodes
 
 __all__ = ["Update"]
 
@@ -241,30 +242,37 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         yield from self.statements.compute(expression, values, load, "w")
         yield f"r[{number}][2 * kReach] = {values[expression]};"
 
-    def body(self, rolled: tuple[Family, ...] = ()) -> Iterator[str]:
-        """Statements for one vector of cells in each plane.
+    def body(
+        self,
+        rolled: tuple[Family, ...] = (),
+        known: Mapping[Profile, str] = MappingProxyType({}),
+        cut: bool = False,
+    ) -> Iterator[str]:
+        """Statements for one vector of cells in each plane, with values that are ``known`` before.
+
+        Cells beside the updated ones are loaded, or ``cut`` out of vectors where that is faster.
 
         What is computed ahead comes where it is cut first, and a plane is stored before the next
         one is computed: few values wait then. No other plane reads what is written over there, as
         fields that are updated in place are read at the updated cell only.
         """
         yield "fetch(i);"
-        load = partial(self.statements.load, self.inputs)
-        values: dict[Expression, str] = {
-            node: f"shifted<{cut}>(r[{number}])"
+        load = partial(self.statements.load, self.inputs, cut=cut)
+        values: dict[Expression, str] = {**known} | {
+            node: f"shifted<{way}>(r[{number}])"
             for number, family in enumerate(rolled)
-            for node, cut in family.cuts.items()
+            for node, way in family.cuts.items()
         }
         ahead = dict.fromkeys(range(len(rolled)))
-        known: dict[Expression, str] = {}
+        early: dict[Expression, str] = {}
         carried: set[int] = set()
         for plane, group in groupby(self.carrying.left, key=lambda planed: planed[0]):
             results: list[tuple[str, str]] = []
             for _, assignment in group:
                 used = set(nodes(assignment.expression))
                 for number in [*ahead]:
-                    if any(cut > 0 and n in used for n, cut in rolled[number].cuts.items()):
-                        yield from self.value_ahead(number, known)
+                    if any(way > 0 and n in used for n, way in rolled[number].cuts.items()):
+                        yield from self.value_ahead(number, early)
                         del ahead[number]
                 yield from self.carrying.loads(assignment.expression, values)
                 yield from self.statements.compute(assignment.expression, values, load)
@@ -279,7 +287,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
                 yield f"  store({to}, in ? {value} : {kept});"
             yield from self._stores(plane, results)
         for number in ahead:
-            yield from self.value_ahead(number, known)
+            yield from self.value_ahead(number, early)
 
 
 def _whole(row: int, unit: int) -> int:

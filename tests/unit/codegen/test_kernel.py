@@ -755,6 +755,21 @@ def test_the_same_stencil_has_the_same_source_whatever_it_is_called():
     assert "0.3" not in text
 
 
+def test_columns_of_vectors_look_up_once_what_differs_along_rows():
+    layers = {"kind": "matched", "width": 7, "courant": 0.4, "frequency": 0.02}
+    zeroes = {"p": 0.0, "slope": 0.0, "bend": 0.0, "c": 0.1}
+    problem = Problem("acoustic_pml:4", (40, 40, 40), "float32", 1, {}, layers, zeroes)
+    source = generate(problem.stencil, "float32", problem.edges)
+    columns = [text for text in source.split("static void ") if "auto rows" in text]
+    assert columns
+    for function in columns:
+        cells, loop = function.split("auto cells", 1)[1].split("for (int64_t x", 1)
+        assert "along_row(" not in cells
+        assert "along_row(" in loop.partition("auto rows")[0]
+        assert "load_beside<-1>(" in cells
+        assert not re.search(r"load\([^()]* [+-] \d\)", cells)
+
+
 def test_names_of_a_stencil_are_none_that_kernels_make_up():
     def carrying_rows(name):
         def rule(u, *, k):

@@ -363,6 +363,20 @@ OG_INLINE V shifted(const V (&at)[Count]) {
   }
 }
 
+// The vector K columns from the one at p. Where registers are many, and a cut of two vectors is one
+// instruction, it is cut: most loads that are not of whole lines straddle two.
+template <int K, class Cell>
+OG_INLINE V load_beside(const Cell* p) {
+  constexpr int whole = whole_of(K, kAcross), rest = K - whole * int(kAcross);
+  if constexpr (kRegisters < 32 || rest == 0) {
+    return load(p + K);
+  } else {
+    const Cell* const from = p + whole * kLanes;
+    return cut_along<rest>(load(from), load(from + kLanes),
+                           std::make_integer_sequence<int, kLanes>{});
+  }
+}
+
 // The vector so many rows and columns from the one at p, in folded rows.
 template <int Row, int Column, class Cell>
 OG_INLINE V load_at(const Cell* p, int64_t stride) {
