@@ -45,6 +45,7 @@ from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.plan.sizing import Sizing
 from outgrid.plan.tiling import (
     FRONT_PLANES,
+    LEVELS,
     asking_for,
     band_rows,
     choose_tile,
@@ -61,7 +62,6 @@ from outgrid.stencil.parameters import parameter_value
 from outgrid.stencil.problem import Problem
 from outgrid.stencil.region import regional
 
-LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}  # by dimensions
 FRONTS = (2, 4, 8, 16)  # planes per step of the front
 MOST_ROWS = 512
 MOST_PLANES = {2: 512, 3: 128}

@@ -28,6 +28,9 @@ BANDED_LEVELS = 32  # likewise, where bands fit the caches at any number of leve
 TILES_PER_THREAD = 2  # in a row of diamonds, at the least
 LEAST_GAIN = 0.1  # of a plain update's time, that no longer waiting for memory saves
 BAND_SHARE = 0.6  # of the second-level cache, for what a level of a band reads and writes
+MOST_SHARED_BYTES = 8 << 20  # of a third level that a core uses: others take of it as well
+# Levels of diamonds that are measured, and estimated, by the dimensions of the grid.
+LEVELS = {2: (8, 16, 24, 32, 48, 64), 3: (2, 4, 6, 8, 12, 16, 24, 32)}
 
 
 @lru_cache(maxsize=64)
@@ -142,9 +145,9 @@ def choose_tile(
 
     A diamond of H levels and slope b is D = 2*b*H wide. Its levels stand r planes apart, so it
     keeps about ``arrays * (D/2 * (2*H*r + planes) + 2*D)`` cells across, in 3-D each a row. With
-    bands of rows it need not: then there are as many levels as leave each thread two diamonds.
-    Round a circle there are as many as threads, if it is long enough. Where all planes make each
-    step ``together`` there is no front to go through tiles.
+    bands of rows there are no more levels than leave each thread two diamonds. Round a circle there
+    are as many as threads, if it is long enough. Where all planes make each step ``together`` there
+    is no front to go through tiles.
     """
     for name, reason in (("columns", columns_cut(problem)), ("band", bands_cut(problem))):
         if (wanted := getattr(options, f"tile_{name}")) is not None and reason:
@@ -226,14 +229,20 @@ def _estimated(
     for columns, planes in product(lengths, (LARGE_FRONT_PLANES, FRONT_PLANES)):
         band = band_rows(problem, machine, options.tile_planes or planes, columns)
         shared = problem.shape[1] // (2 * slope * TILES_PER_THREAD * threads)
-        levels = max(1, min(most, BANDED_LEVELS, shared))
+        levels = _kept(problem, machine, columns, max(1, min(most, BANDED_LEVELS, shared)))
         if planes <= band < 2 * slope * levels:
             return levels, planes, columns, band
     columns = lengths[-1]
-    across = (columns or problem.shape[-1]) if problem.ndim == 3 else 1
-    cache = machine.l2_bytes
+    return _kept(problem, machine, columns, most), FRONT_PLANES, columns, 0
+
+
+def _kept(problem: Problem, machine: Machine, columns: int, most: int) -> int:
+    """How many levels of a diamond a core keeps in its caches, at the most so many."""
+    slope = tile_slope(problem.stencil, problem.dtype, problem.edges).per_step
+    across, cache = 1, machine.l2_bytes
     if problem.ndim == 3:
-        cache += min(machine.l3_bytes // machine.cores, 8 << 20)
+        across = columns or problem.shape[-1]
+        cache += min(machine.l3_bytes // machine.cores, MOST_SHARED_BYTES)
     arrays = sum(
         (2 if field.evolving else 1) * ITEM_BYTES[problem.dtype_of(field.name)]
         for field in problem.stencil.fields
@@ -244,7 +253,7 @@ def _estimated(
         wide = 2 * slope * levels
         return arrays * across * (wide // 2 * (2 * levels * reach + FRONT_PLANES) // 2 + 2 * wide)
 
-    levels = 1
-    while levels < most and kept_bytes(levels + 1) <= cache:
-        levels += 1
-    return levels, FRONT_PLANES, columns, 0
+    levels = next((n for n in range(most, 1, -1) if kept_bytes(n) <= cache), 1)
+    if problem.ndim == 2:
+        return levels
+    return max((n for n in LEVELS[3] if n <= levels), default=levels)  # they divide many depths
