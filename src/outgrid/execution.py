@@ -199,6 +199,7 @@ class Execution:
             written_bytes=filled.written_bytes,
             wait_seconds=0.0,
             processor_seconds=processor_seconds,
+            filling=True,
             filled=min(1.0, filled.written_bytes / max(1, self.run.plan.volume.fill_bytes)),
         )
 

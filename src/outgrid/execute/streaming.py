@@ -85,8 +85,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     ``processor_seconds`` are those of all threads of the process.
 
-    Before them the initial values are written: while ``filled``, the share of them that is in
-    place, is below 1, seconds and bytes are those of that.
+    Before them the initial values are written: while the run is ``filling``, the share ``filled``
+    of them is in place, and seconds and bytes are those of that.
     """
 
     sweep: int
@@ -100,6 +100,7 @@ class Progress(msgspec.Struct, frozen=True):
     written_bytes: int
     wait_seconds: float
     processor_seconds: float
+    filling: bool = False
     filled: float = 1.0
 
 

@@ -76,7 +76,7 @@ class Live(Observer):
         else as many as the updates so far amount to."""
         run, plan = self.run, self.run.plan
         figures = pace.figures(event)
-        filling = event.filled < 1
+        filling = event.filling
         if complete is None:
             made = event.updates_done / event.updates_total if event.updates_total else 0.0
             complete = int(made * run.problem.steps)
@@ -132,7 +132,7 @@ class Live(Observer):
 
     def progressed(self, event: Event) -> None:
         """Write a reading, seldom enough that nothing waits for it."""
-        seconds, filling = event.seconds, event.filled < 1
+        seconds, filling = event.seconds, event.filling
         if filling != self._filling:  # seconds count from 0 again
             self._filling, self._written, self._lined = filling, -math.inf, -math.inf
         if seconds - self._written < SECONDS_BETWEEN_READINGS:

@@ -19,7 +19,7 @@ LEAST_TOLD_SECONDS = 1.0
 
 def _stage(event: Event) -> str:
     """What is under way."""
-    return "initial values" if event.filled < 1 else f"sweep {event.sweep + 1}/{event.sweeps}"
+    return "initial values" if event.filling else f"sweep {event.sweep + 1}/{event.sweeps}"
 
 
 @contextmanager
@@ -88,7 +88,7 @@ class _OneLine:
 
     def __call__(self, event: Event) -> None:
         figures = self._pace.figures(event)
-        if event.filled >= 1:
+        if not event.filling:
             self._last = f", {Pace().figures(event).rates()}"
         self._show(f"{_stage(event)}, {format_share(figures.share_done)}, {figures}")
 

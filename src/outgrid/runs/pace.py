@@ -19,7 +19,7 @@ LEAST_PACE_SECONDS = 1.0
 class Event(Protocol):
     """What a run tells a few times a second; counters from the start of the sweeps on.
 
-    While `filled` is below 1, the initial values are being written, and counters are of that.
+    While a run is `filling`, a share of the initial values is `filled`, and counters are of that.
     """
 
     @property
@@ -40,6 +40,8 @@ class Event(Protocol):
     def wait_seconds(self) -> float: ...
     @property
     def processor_seconds(self) -> float: ...
+    @property
+    def filling(self) -> bool: ...
     @property
     def filled(self) -> float: ...
 
@@ -101,8 +103,8 @@ class Pace:
 
     def figures(self, event: Event) -> Figures:
         """Rates between `event` and the oldest event still within the span."""
-        seen, filling = self._seen, event.filled < 1
-        if seen and filling != (seen[-1].filled < 1):
+        seen, filling = self._seen, event.filling
+        if seen and filling != seen[-1].filling:
             seen.clear()
         seen.append(event)
         while len(seen) > 2 and event.seconds - seen[1].seconds >= self._span_seconds:
@@ -131,6 +133,6 @@ class Pace:
 
 def share_done(event: Event) -> float:
     """Of the initial values while they are written, then of the updates."""
-    if event.filled < 1:
+    if event.filling:
         return event.filled
     return event.updates_done / event.updates_total if event.updates_total else 1.0

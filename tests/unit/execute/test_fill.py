@@ -7,6 +7,7 @@ from outgrid.errors import StoreError, UsageError
 from outgrid.execute import fill as filling
 from outgrid.execute.fill import InitialValues, fill, initial_name
 from outgrid.plan.schedule.rings import Arrival
+from outgrid.runs.pace import Pace
 from outgrid.stencil import initial
 from outgrid.stencil.problem import Problem
 from outgrid.storage import DirectStore, MemoryStore
@@ -139,16 +140,22 @@ def test_a_file_that_changed_its_shape_is_refused(transfers, tmp_path):
 
 
 def test_a_run_tells_how_much_of_its_initial_values_is_in_place(tmp_path, monkeypatch):
-    monkeypatch.setattr("outgrid.execution.PROGRESS_SECONDS", 0.0)
+    for module in ("execution", "execute.streaming"):
+        monkeypatch.setattr(f"outgrid.{module}.PROGRESS_SECONDS", 0.0)
     told, given = [], {"u": "x + 10 * y + 100 * z", "c": 0.25}
     problem = Problem("wave:4", SHAPE, "float64", 2, initial=given)
     options = RunOptions.of(memory="1GiB", tier="direct", out=tmp_path / "run")
     result = pipeline.run(problem, options, told.append)
-    seen = [event for event in told if event.filled < 1]
+    seen = [event for event in told if event.filling]
     assert [event.filled for event in seen] == sorted(event.filled for event in seen)
     assert all(event.updates_done == 0 for event in seen)
-    assert seen[-1].written_bytes < result.record.measured.fill_written_bytes
+    assert seen[-1].written_bytes == result.record.measured.fill_written_bytes
     assert len(seen) > 2
+    pace, swept = Pace(), told[len(seen) :]
+    assert swept
+    for event in swept:  # counters begin again with the sweeps
+        assert not event.filling
+        assert pace.figures(event).written_bytes_per_second >= 0
 
 
 def test_blocks_of_zeroes_are_not_written_to_new_files(tmp_path, monkeypatch):
