@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from outgrid.plan.schedule.lifetime import dependences
@@ -42,15 +43,20 @@ def _staging_of(stencil: Stencil, dtype: str, edges: Edges) -> Staging:
         return ()
     for number, parts in enumerate(smallest):
         before, after = sum(smallest[:number], ()), sum(smallest[number + 1 :], ())
-        joined: list[tuple[str, ...]] = []
-        for at, part in enumerate(parts):
-            for place, other in enumerate(joined):
-                together = [*joined[:place], (*other, *part), *joined[place + 1 :]]
-                if moves((*before, *together, *parts[at + 1 :], *after)) == best:
-                    joined = together
-                    break
-            else:
-                joined.append(part)
-        smallest[number] = tuple(joined)
+
+        def as_good(middle: Staging, before: Staging = before, after: Staging = after) -> bool:
+            return moves((*before, *middle, *after)) == best
+
+        smallest[number] = _joined(parts, as_good)
     found = sum(smallest, ())
     return found if staged(stencil, found).flops <= MOST_FLOPS * stencil.flops else ()
+
+
+def _joined(parts: Staging, as_good: Callable[[Staging], bool]) -> Staging:
+    """Fewer ``parts``, each with the first ones that it can be joined to."""
+    joined: Staging = ()
+    for at, part in enumerate(parts, start=1):
+        wider = ((*joined[:n], (*one, *part), *joined[n + 1 :]) for n, one in enumerate(joined))
+        fit = (each for each in wider if as_good((*each, *parts[at:])))
+        joined = next(fit, (*joined, part))
+    return joined
