@@ -92,7 +92,6 @@ class _Kernel:
                     "cpu/kernel.hpp",
                     *["cpu/functions.hpp"] * self.names.elementary,
                     *["cpu/random.hpp"] * self.names.random,
-                    *["cpu/regions.hpp"] * bool(self.rows.outside.absent),
                 ),
                 "namespace {",
                 "",

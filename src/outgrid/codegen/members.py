@@ -9,6 +9,7 @@ from outgrid.codegen.spelling import SPELLING
 from outgrid.plan.schedule.lifetime import ring_count
 from outgrid.stencil.boundary import EVEN, STORED
 from outgrid.stencil.expression import STEP, Operation, Parameter
+from outgrid.stencil.region import kinds_of_regions
 from outgrid.stencil.symbol import AXES
 
 
@@ -37,7 +38,14 @@ def by_field(names: Names) -> str:
         "cell_kind": [f"kKind<{names.stored(field.name)}>" for field in names.stencil.fields],
     }
     narrow = ", ".join(str(field.name in names.narrow).lower() for field in names.stencil.fields)
-    lines = [f"static constexpr bool kNarrow[] = {{{narrow}}};"]
+    # Temporaries that are computed again have the table of regions for themselves.
+    kinds = () if again else kinds_of_regions(names.stencil)
+    bits = {name: 1 << n for n, kind in enumerate(kinds) for name in kind}
+    absent = ", ".join(str(bits.get(field.name, 0)) for field in names.stencil.fields)
+    lines = [
+        f"static constexpr bool kNarrow[] = {{{narrow}}};",
+        f"static constexpr int64_t kAbsent[] = {{{absent}}};  // bit of parts without it",
+    ]
     for name, values in tables.items():
         lines.append(f"OG_INLINE int {name}(int64_t field) {{")
         lines.append(f"  constexpr int found[] = {{{', '.join(values)}}};")

@@ -14,6 +14,7 @@ struct Stencil {
   static constexpr int kStages = 2;
   static constexpr int64_t kFields = 2, kParameters = 2;
   static constexpr bool kNarrow[] = {false, false};
+  static constexpr int64_t kAbsent[] = {0, 0};
   static constexpr int kReductions = 1;
   // Types of cells that are updated.
   template <class Visit>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/call.hpp"
+#include "cpu/regions.hpp"
 #include "cpu/tile.hpp"
 
 namespace {
@@ -117,16 +118,21 @@ void look_at(const Call<Stencil>& s, int64_t t, int stage, int64_t z, int64_t fi
   }
 }
 
-// Looks at what a stage has just made in a tile.
+// Looks at what a stage has just made in a tile. Fields are +0 in parts of regions that lack them.
 template <class Cell, class Stencil>
 void look(const Call<Stencil>& s, int64_t t, int stage, int64_t z0, int64_t z1, const Tile& c) {
   if constexpr (kIsWhole<Cell>) return;  // which are finite
   for (int64_t field = 0; field < Stencil::kFields; ++field) {
     if (!updates<Cell, Stencil>(stage, field)) continue;
+    const int64_t absent = Stencil::kAbsent[field];
     for (int64_t z = z0; z < z1; ++z) {
-      each_kept<Stencil>(s, field, c, [&](const Tile& part, int64_t stride) {
-        look_at<Cell>(s, t, stage, z, field, part, stride);
-      });
+      auto kept = [&](const Tile& made, int64_t flags) {
+        if (flags & absent) return;
+        each_kept<Stencil>(s, field, made, [&](const Tile& part, int64_t stride) {
+          look_at<Cell>(s, t, stage, z, field, part, stride);
+        });
+      };
+      absent == 0 ? kept(c, 0) : by_region(s, z, 1, c, absent, kept);
     }
   }
 }
