@@ -33,6 +33,7 @@ SECONDS_BETWEEN_COUNTS = 0.005
 # is every time with no spare places, at times with 144 MiB of them, never in 20 runs with 576 MiB.
 SPARE_SWAP_BYTES = 576 << 20
 GUARD = """
+PATH=$PATH:/usr/sbin:/sbin
 tries=0
 while [ -n "$1" ] && [ -d "$1" ] && ! rmdir "$1" 2>/dev/null && [ $tries -lt 100 ]; do
     for process in $(cat "$1/cgroup.procs"); do kill -9 "$process"; done 2>/dev/null
@@ -40,7 +41,7 @@ while [ -n "$1" ] && [ -d "$1" ] && ! rmdir "$1" 2>/dev/null && [ $tries -lt 100
     sleep 0.05
 done
 if [ -n "$2" ]; then
-    swapoff "$2" 2>/dev/null
+    swapoff "$2"
     rm -f "$2"
 fi
 """

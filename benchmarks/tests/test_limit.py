@@ -64,7 +64,8 @@ def test_a_child_that_wants_more_is_ended_and_the_group_goes():
     assert not groups()
 
 
-def test_a_swap_file_is_made_on_request_and_removed(tmp_path):
+def test_a_swap_file_is_made_on_request_and_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where tools of administrators are not
     before = swaps()
     with limited(LIMIT_BYTES, 4 * LIMIT_BYTES, tmp_path) as group:
         if group.folder is None or not group.swap_bytes:
