@@ -24,7 +24,6 @@ FRONT_PLANES = 4  # planes per step of the front: rows of one column are shared 
 LARGE_FRONT_PLANES = 8  # where bands of as many rows fit
 TILE_COLUMNS = 512  # that rows at least twice as long are cut into, where bands of them get thin
 MOST_LEVELS = 64  # beyond, a diamond gains little and the pipeline through it gets long
-BANDED_LEVELS = 32  # likewise, where bands fit the caches at any number of levels
 TILES_PER_THREAD = 2  # in a row of diamonds, at the least
 LEAST_GAIN = 0.1  # of a plain update's time, that no longer waiting for memory saves
 BAND_SHARE = 0.6  # of the second-level cache, for what a level of a band reads and writes
@@ -229,7 +228,7 @@ def _estimated(
     for columns, planes in product(lengths, (LARGE_FRONT_PLANES, FRONT_PLANES)):
         band = band_rows(problem, machine, options.tile_planes or planes, columns)
         shared = problem.shape[1] // (2 * slope * TILES_PER_THREAD * threads)
-        levels = _kept(problem, machine, columns, max(1, min(most, BANDED_LEVELS, shared)))
+        levels = _kept(problem, machine, columns, max(1, min(most, shared)))
         if planes <= band < 2 * slope * levels:
             return levels, planes, columns, band
     columns = lengths[-1]
