@@ -32,8 +32,9 @@ SECONDS_BETWEEN_COUNTS = 0.005
 # Linux 6 kills what runs in a control group where it finds no free place at once. Under 32 MiB that
 # is every time with no spare places, at times with 144 MiB of them, never in 20 runs with 576 MiB.
 SPARE_SWAP_BYTES = 576 << 20
-GUARD = """
-PATH=$PATH:/usr/sbin:/sbin
+TOOLS = "/usr/sbin:/sbin"  # where commands for swap are, which many a PATH leaves out
+GUARD = f"""
+PATH=$PATH:{TOOLS}
 tries=0
 while [ -n "$1" ] && [ -d "$1" ] && ! rmdir "$1" 2>/dev/null && [ $tries -lt 100 ]; do
     for process in $(cat "$1/cgroup.procs"); do kill -9 "$process"; done 2>/dev/null
@@ -41,7 +42,7 @@ while [ -n "$1" ] && [ -d "$1" ] && ! rmdir "$1" 2>/dev/null && [ $tries -lt 100
     sleep 0.05
 done
 if [ -n "$2" ]; then
-    swapoff "$2"
+    swapoff "$2" 2>/dev/null
     rm -f "$2"
 fi
 """
@@ -145,7 +146,7 @@ def _counted(limited_group: Limited) -> Generator[None]:
 def _make_swap(file: Path, nbytes: int) -> str | None:
     """Make a swap file and take it into use. What hinders that, in words, None if nothing does."""
     tools = [
-        shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        shutil.which(tool, path=f"{os.environ.get('PATH', '')}:{TOOLS}")
         for tool in ("mkswap", "swapon")
     ]
     try:
