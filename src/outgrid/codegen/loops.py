@@ -51,11 +51,11 @@ def narrow(update: Update) -> Iterator[str]:
     No stream of the processor follows them, so what the next row reads first is fetched. What
     differs along rows alone is looked up once for a column.
     """
-    along = update.statements.along_rows(update.carrying.left)
+    left, highest, lies = update.carrying.left, dict[str, int](), dict[str, str]()
+    along = update.statements.along_rows(left)
     yield from (f"  V {name}{{}};" for name in along.values())
     yield CELLS
     yield "    (void)x;"
-    left, highest, lies = update.carrying.left, dict[str, int](), dict[str, str]()
     for node in nodes(*roots(left)):
         if isinstance(node, Access):
             place = update.inputs.get((node.field, node.level, node.offset[0]))

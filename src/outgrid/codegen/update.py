@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from itertools import groupby
-from types import MappingProxyType
 
 import msgspec
 
@@ -245,7 +244,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
     def body(
         self,
         rolled: tuple[Family, ...] = (),
-        known: Mapping[Profile, str] = MappingProxyType({}),
+        known: Mapping[Profile, str] | None = None,
         cut: bool = False,
     ) -> Iterator[str]:
         """Statements for one vector of cells in each plane, with values that are ``known`` before.
@@ -258,7 +257,7 @@ class Update(msgspec.Struct, frozen=True, dict=True):
         """
         yield "fetch(i);"
         load = partial(self.statements.load, self.inputs, cut=cut)
-        values: dict[Expression, str] = {**known} | {
+        values: dict[Expression, str] = {**(known or {})} | {
             node: f"shifted<{way}>(r[{number}])"
             for number, family in enumerate(rolled)
             for node, way in family.cuts.items()

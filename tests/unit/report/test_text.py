@@ -241,11 +241,11 @@ def test_writing_the_initial_values_is_told_and_then_the_sweeps():
     with follow(stream) as show:
         for second in range(9):
             written = int(second * 1e9)
-            show(Step(seconds=second, written_bytes=written, filling=True, filled=second / 8))
+            show(Step(seconds=second, written_bytes=written, filling=True, filled=second / 10))
         for second in range(6):
             show(steady(second))
     first, then = stream.getvalue().splitlines()
-    assert first == "initial values, 62 %, write 1.00 GB/s, 3.00 s left"
+    assert first == "initial values, 50 %, write 1.00 GB/s, 5.00 s left"
     assert then.startswith("sweep 1/4, 1.0 %, 2.00 GLUP/s")
 
 
